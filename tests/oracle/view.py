@@ -1,0 +1,124 @@
+"""The questions a lookup asks, answered from naive folds; several folds are one logical index."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from inferencecache.schemas.deltas import StatsRow
+from inferencecache.schemas.ids import PROBE_TENANT, ReplicaId
+
+from tests.oracle.keys import key_of
+from tests.oracle.model import Hold, HoldKey, NaiveFold
+
+Scope = tuple[str, str, str]
+"""(tenant, model, scheme): an engine domain."""
+
+
+class Hit(NamedTuple):
+    """One fresh holder of a key."""
+
+    replica: ReplicaId
+    token_count: int
+    last_seen_us: int
+    tier: int
+
+
+class Run(NamedTuple):
+    """One replica's longest leading run of a chain."""
+
+    replica: ReplicaId
+    blocks: int
+    oldest_seen_us: int
+    tier: int
+
+
+class NaiveView:
+    """One view over the folds of all partitions and lanes."""
+
+    def __init__(self, *folds: NaiveFold) -> None:
+        self.folds = folds
+
+    @property
+    def time_us(self) -> int:
+        return max((fold.time_us for fold in self.folds), default=0)
+
+    def exact(
+        self, scope: Scope, adapter: str, hash_: bytes, now_us: int, ttl_us: int
+    ) -> list[Hit]:
+        hits = [
+            Hit(ReplicaId(key.replica), hold.token_count, seen_us, hold.tier)
+            for key, hold, seen_us in self._holds()
+            if key[:4] == (*scope, adapter)
+            and (key.width, key.key) == key_of(hash_)
+            and now_us - seen_us < ttl_us
+        ]
+        return sorted(hits, key=lambda hit: _utf8(hit.replica))
+
+    def leading_runs(
+        self,
+        scope: Scope,
+        adapter: str,
+        hashes: Sequence[bytes],
+        now_us: int,
+        ttl_us: int,
+    ) -> list[Run]:
+        blocks = [
+            {
+                hit.replica: hit
+                for hit in self.exact(scope, adapter, hash_, now_us, ttl_us)
+            }
+            for hash_ in hashes
+        ]
+        runs = []
+        for replica in blocks[0] if blocks else ():
+            run = []
+            for block in blocks:
+                if replica not in block:
+                    break
+                run.append(block[replica])
+            oldest_us = min(hit.last_seen_us for hit in run)
+            runs.append(Run(replica, len(run), oldest_us, max(hit.tier for hit in run)))
+        return runs
+
+    def members(self, scope: Scope) -> list[ReplicaId]:
+        members = {
+            ReplicaId(key.replica) for key, _, _ in self._holds() if key[:3] == scope
+        }
+        return sorted(members, key=_utf8)
+
+    def stats(self, tenant: str, model: str) -> Mapping[ReplicaId, StatsRow]:
+        return {
+            ReplicaId(of.replica): row.stats
+            for fold in self.folds
+            for of, row in fold.rows.items()
+            if (of.tenant, of.model) == (tenant, model) and row.stats is not None
+        }
+
+    def is_empty(self) -> bool:
+        return all(key.tenant == PROBE_TENANT for key, _, _ in self._holds())
+
+    def has_tenant(self, tenant: str) -> bool:
+        return any(key.tenant == tenant for key, _, _ in self._holds())
+
+    def has_model(self, tenant: str, model: str) -> bool:
+        return any(key[:2] == (tenant, model) for key, _, _ in self._holds())
+
+    def has_scope(self, scope: Scope) -> bool:
+        return any(key[:3] == scope for key, _, _ in self._holds())
+
+    def distinct_keys(self, tenant: str, model: str) -> int:
+        """Counted by fold: lanes hold disjoint replicas, so a key held in two lanes counts twice."""
+        return sum(
+            len({key.prefix for key in fold.holds if key[:2] == (tenant, model)})
+            for fold in self.folds
+        )
+
+    def _holds(self) -> Iterator[tuple[HoldKey, Hold, int]]:
+        for fold in self.folds:
+            for key, hold in fold.holds.items():
+                yield key, hold, fold.effective_us(key)
+
+
+def _utf8(text: str) -> bytes:
+    return text.encode()
