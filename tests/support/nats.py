@@ -58,7 +58,9 @@ class NatsServer:
     `folder` holds configuration, log and, unless `store_dir` says otherwise, the JetStream store.
     """
 
-    def __init__(self, folder: Path, *, extra: str = "", store_dir: Path | None = None, port: int = -1) -> None:
+    def __init__(
+        self, folder: Path, *, extra: str = "", store_dir: Path | None = None, port: int = -1
+    ) -> None:
         self.folder = folder
         self.store_dir = store_dir or folder / "store"
         self.extra = extra
