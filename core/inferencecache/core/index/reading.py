@@ -37,7 +37,9 @@ class Hit(NamedTuple):
 
 
 class Run(NamedTuple):
-    """A replica's leading run of a chain: `blocks` >= 1, the oldest time and coldest tier in it [IDX-67..76]."""
+    """A replica's leading run of a chain: at least one block, with its oldest time and coldest tier
+    [IDX-67..76].
+    """
 
     replica: ReplicaId
     blocks: int
@@ -53,9 +55,7 @@ class IndexView(Protocol):
         """Log time of the state, 0 before the first tick."""
         ...
 
-    def exact(
-        self, scope: Scope, adapter: AdapterId, hash_: bytes, now_us: int, ttl_us: int
-    ) -> list[Hit]:
+    def exact(self, scope: Scope, adapter: AdapterId, hash_: bytes, now_us: int, ttl_us: int) -> list[Hit]:
         """All replicas that hold the key and are not stale, in any order."""
         ...
 
@@ -66,7 +66,7 @@ class IndexView(Protocol):
         ...
 
     def members(self, scope: Scope) -> Sequence[ReplicaId]:
-        """Replicas with at least one hold in the scope, stale but unswept ones included, ascending [IDX-14]."""
+        """Replicas with at least one hold in the scope, stale unswept ones included, ascending [IDX-14]."""
         ...
 
     def stats(self, tenant: TenantId, model: ModelId) -> Mapping[ReplicaId, StatsRow]:
@@ -78,12 +78,12 @@ class IndexView(Protocol):
         ...
 
     def has_tenant(self, tenant: TenantId) -> bool:
-        """Whether the tenant has at least one key, as the two below for a model and a scope [IDX-112]."""
+        """Whether the tenant has at least one key, stale but unswept ones included [IDX-112]."""
         ...
 
-    def has_model(self, tenant: TenantId, model: ModelId) -> bool: ...
-
-    def has_scope(self, scope: Scope) -> bool: ...
+    def has_model(self, tenant: TenantId, model: ModelId) -> bool:
+        """Whether the tenant has at least one key of the model; `members` says it for a scope."""
+        ...
 
     def distinct_keys(self, tenant: TenantId, model: ModelId) -> int:
         """Distinct keys over all schemes and adapters, each once however many hold it [IDX-172]."""

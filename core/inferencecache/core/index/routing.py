@@ -1,0 +1,154 @@
+"""A lookup from its request to its reason code: the decision table of section 12, as a pure function.
+
+The steps are numbered as in the table of the index rules [IDX-131..143, WIRE-056]. A caller's
+deadline is the caller's to watch: it answers `TIMED_OUT` instead of what is computed here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final, NamedTuple
+
+from inferencecache.core.index.affinity import pick, seed_of
+from inferencecache.core.index.policy import Knobs, knobs_of
+from inferencecache.core.index.ranking import (
+    NO_PENALTIES,
+    Conditions,
+    Score,
+    rank_hits,
+    rank_hot,
+    rank_runs,
+)
+from inferencecache.core.index.reading import IndexView, Scope
+from inferencecache.core.index.reason import Reason
+from inferencecache.core.index.request import Inputs, RouteRequest, resolve
+from inferencecache.core.index.single import single
+from inferencecache.schemas.ids import PROBE_TENANT, ReplicaId
+from inferencecache.schemas.policy import ResolvedPolicy
+
+
+class Outcome(NamedTuple):
+    """What the index alone says; `NO_HINT` is its neutral outcome, "no match"."""
+
+    reason: Reason
+    scores: tuple[Score, ...] = ()
+
+
+NO_MATCH: Final = Outcome(Reason.NO_HINT)
+
+
+class Decision(NamedTuple):
+    """The answer to a lookup.
+
+    `echo_adapter` says whether the answer names the adapter that was consulted [WIRE-072],
+    `echo_tokens` are tokens made from the caller's text [WIRE-073], `inputs` is what was looked up,
+    `None` when the index was not consulted.
+    """
+
+    reason: Reason
+    scores: tuple[Score, ...] = ()
+    echo_adapter: bool = False
+    echo_tokens: Sequence[int] = ()
+    inputs: Inputs | None = None
+
+
+UNANSWERED: Final = Decision(Reason.NO_HINT)
+TIMED_OUT: Final = Decision(Reason.TIMEOUT)
+
+
+def route(
+    view: IndexView,
+    policy: ResolvedPolicy | None,
+    request: RouteRequest,
+    now_us: int,
+    penalties: Mapping[ReplicaId, float] = NO_PENALTIES,
+) -> Decision:
+    """Answer a lookup from one view at one moment of its log time."""
+    if request.tenant == PROBE_TENANT:  # step 1
+        return UNANSWERED
+    knobs = knobs_of(policy)
+    if knobs.require_chain and not request.has_chain:  # step 3
+        return Decision(Reason.POLICY_REQUIRES_CHAIN)
+    inputs, echo = resolve(request, knobs.chain_matching)
+    if inputs is None:  # step 4
+        return Decision(Reason.NO_HINT, echo_tokens=echo)
+    too_small = knobs.minimum_prefix_tokens > 0 and inputs.tokens < knobs.minimum_prefix_tokens
+    if too_small and not knobs.affinity_routing:  # step 5
+        return Decision(Reason.NO_HINT, echo_tokens=echo)
+    outcome = look_up(view, request, inputs, knobs.ttl_us, now_us, penalties)  # step 6
+    outcome = _gated(outcome, knobs, too_small)  # steps 7 to 9
+    if outcome.reason is Reason.NO_HINT and knobs.affinity_routing:  # step 10
+        outcome = _affinity(view, request, inputs)
+    return Decision(outcome.reason, outcome.scores, True, echo, inputs)
+
+
+def look_up(
+    view: IndexView,
+    request: RouteRequest,
+    inputs: Inputs,
+    ttl_us: int,
+    now_us: int,
+    penalties: Mapping[ReplicaId, float] = NO_PENALTIES,
+) -> Outcome:
+    """Match, else fall back to a hot replica, else say which key is unknown; no policy but the TTL."""
+    if not request.has_all_keys:
+        return NO_MATCH
+    tenant, model = request.tenant, request.model
+    scope = Scope(tenant, model, request.scheme)
+    members = view.members(scope)
+    if not members:
+        return _unknown(view, scope)
+    conditions = Conditions(
+        now_us, ttl_us, request.ttft_ms, len(members), view.stats(tenant, model), penalties
+    )
+    if inputs.hashes:
+        runs = view.leading_runs(scope, request.adapter, inputs.hashes, now_us, ttl_us)
+        scores = rank_runs(runs, inputs.counts, conditions)
+    else:
+        hits = view.exact(scope, request.adapter, inputs.exact, now_us, ttl_us)
+        scores = rank_hits(hits, conditions)
+        if not scores and (hot := rank_hot(members, conditions)):
+            return Outcome(Reason.TENANT_HOT, hot)
+    return Outcome(Reason.PREFIX_MATCH, scores) if scores else NO_MATCH
+
+
+def _unknown(view: IndexView, scope: Scope) -> Outcome:
+    """Why a scope without members has none: the outermost key that nothing held has [IDX-111, WIRE-144]."""
+    if view.is_empty():
+        return NO_MATCH
+    if not view.has_tenant(scope.tenant):
+        return Outcome(Reason.UNKNOWN_TENANT)
+    if not view.has_model(scope.tenant, scope.model):
+        return Outcome(Reason.UNKNOWN_MODEL)
+    return Outcome(Reason.UNKNOWN_HASH_SCHEME)
+
+
+def _gated(outcome: Outcome, knobs: Knobs, too_small: bool) -> Outcome:
+    """Steps 7 to 9b: what the tenant's policy does not let through becomes no match."""
+    reason, scores = outcome
+    if reason is Reason.TENANT_HOT:
+        return outcome if knobs.tenant_hot and not too_small else NO_MATCH
+    if reason is not Reason.PREFIX_MATCH:
+        return outcome
+    if too_small:
+        return NO_MATCH
+    least = knobs.minimum_matched_tokens
+    if least > 0:
+        scores = tuple([score for score in scores if score.matched_tokens >= least])
+        if not scores:
+            return NO_MATCH
+    floor = knobs.routing_floor_score
+    if floor > 0 and scores[0].score < single(floor):
+        return NO_MATCH
+    return Outcome(reason, scores)
+
+
+def _affinity(view: IndexView, request: RouteRequest, inputs: Inputs) -> Outcome:
+    """One replica that equal prompts agree on, if the request gives anything to go by [IDX-102..107]."""
+    if not (request.has_all_keys and request.has_balanced_chain):
+        return NO_MATCH
+    seed = seed_of(inputs)
+    members = view.members(Scope(request.tenant, request.model, request.scheme))
+    if not (seed and members):
+        return NO_MATCH
+    return Outcome(Reason.AFFINITY_HINT, (Score(pick(seed, members)),))
