@@ -1,0 +1,134 @@
+"""The engine's event sockets: live messages on PUB, those still buffered on request on ROUTER.
+
+Messages are numbered from 0 in each process, and the last `buffer_steps` are kept for whoever asks
+for a range again. Publishing never waits for a subscriber: who is too slow loses messages and sees it
+by the numbers [SUB-011, SUB-235, SUB-237].
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections import deque
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from typing import Final
+
+import zmq
+import zmq.asyncio
+
+from inferencecache.simengine.events import Encoding, Event, encode_events
+
+END_OF_REPLAY: Final = b"\xff" * 8
+LIVE_HIGH_WATER_MARK: Final = 100_000
+"""Messages that wait for one slow subscriber before it loses some."""
+
+
+class ReplayBuffer:
+    """The last messages, by number."""
+
+    def __init__(self, steps: int) -> None:
+        self._payloads: deque[bytes] = deque(maxlen=steps)
+        self.next_sequence = 0
+
+    def append(self, payload: bytes) -> bytes:
+        """Keep a message and return its number in wire form, 8 bytes big-endian."""
+        sequence = self.next_sequence
+        self.next_sequence += 1
+        self._payloads.append(payload)
+        return sequence.to_bytes(8, "big")
+
+    def since(self, sequence: int) -> Iterator[tuple[bytes, bytes]]:
+        """Number and payload of every kept message from `sequence` on, oldest first."""
+        first = self.next_sequence - len(self._payloads)
+        skipped = max(0, sequence - first)
+        for offset, payload in enumerate(islice(self._payloads, skipped, None), first + skipped):
+            yield offset.to_bytes(8, "big"), payload
+
+
+class EventPublisher:
+    """Both sockets of one engine. An empty endpoint leaves its socket out."""
+
+    def __init__(
+        self,
+        endpoint: str,
+        replay_endpoint: str = "",
+        *,
+        topic: str = "kv-events",
+        buffer_steps: int = 10_000,
+        encoding: Encoding = "map",
+        replay_topic: bool = True,
+    ) -> None:
+        self._topic = topic.encode()
+        self._encoding = encoding
+        self._replay_topic = replay_topic
+        self._buffer = ReplayBuffer(buffer_steps)
+        self._context = zmq.Context()
+        self._pub: zmq.Socket[bytes] | None = None
+        self._replay: zmq.asyncio.Socket | None = None
+        if endpoint:
+            self._pub = self._context.socket(zmq.PUB)
+            self._pub.sndhwm = LIVE_HIGH_WATER_MARK
+            self._pub.bind(endpoint)
+        if replay_endpoint:
+            self._replay = zmq.asyncio.Socket(self._context, zmq.ROUTER)
+            self._replay.sndhwm = 0
+            self._replay.bind(replay_endpoint)
+        self._answering: asyncio.Task[None] | None = None
+
+    @property
+    def endpoint(self) -> str:
+        """Where the live socket is really bound; empty when there is none."""
+        return "" if self._pub is None else self._pub.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    @property
+    def replay_endpoint(self) -> str:
+        """Where the replay socket is really bound; empty when there is none."""
+        return "" if self._replay is None else self._replay.getsockopt_string(zmq.LAST_ENDPOINT)
+
+    @property
+    def published(self) -> int:
+        """How many messages were published."""
+        return self._buffer.next_sequence
+
+    def publish(self, events: Sequence[Event]) -> float:
+        """Send events as one message; returns the Unix time that it carries."""
+        now = time.time()
+        if self._pub is not None and events:
+            payload = encode_events(events, now, self._encoding)
+            number = self._buffer.append(payload)
+            self._pub.send_multipart([self._topic, number, payload], zmq.NOBLOCK)
+        return now
+
+    def start(self) -> None:
+        """Answer replay requests from now on."""
+        if self._replay is not None:
+            self._answering = asyncio.create_task(self._answer_for_ever(self._replay), name="replay")
+
+    async def close(self) -> None:
+        """Stop answering and give up both ports; unsent messages are dropped."""
+        if self._answering is not None:
+            self._answering.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await self._answering
+        for socket in (self._pub, self._replay):
+            if socket is not None:
+                socket.close(linger=0)
+        self._context.term()
+
+    async def _answer_for_ever(self, socket: zmq.asyncio.Socket) -> None:
+        while True:
+            request = await socket.recv_multipart()
+            if len(request) != 3 or request[1] or len(request[2]) != 8:
+                continue
+            asked = int.from_bytes(request[2], "big")
+            for number, payload in self._buffer.since(asked):
+                await self._reply(socket, request[0], self._topic, number, payload)
+            await self._reply(socket, request[0], b"", END_OF_REPLAY, b"")
+
+    async def _reply(
+        self, socket: zmq.asyncio.Socket, asker: bytes, topic: bytes, number: bytes, payload: bytes
+    ) -> None:
+        head = [asker, b"", topic] if self._replay_topic else [asker, b""]
+        await socket.send_multipart([*head, number, payload])
