@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple, Protocol
 
 import msgspec
+
 from inferencecache.schemas.deltas import StatsRow
 from inferencecache.schemas.ids import PROBE_TENANT
 from inferencecache.schemas.positions import Position
@@ -40,7 +41,6 @@ from inferencecache.schemas.records import (
     Tick,
 )
 from inferencecache.schemas.senders import ControlSender, ReplicaSender, Sender
-
 from tests.oracle.keys import key_of
 
 SECOND_US: Final = 1_000_000
@@ -182,14 +182,9 @@ class NaiveFold:
                     pass
 
     def _by_owner(self, record: Tick | PolicyApplied | Budget) -> bool:
-        return bool(self.owner) and (record.owner, record.owner_epoch) == (
-            self.owner,
-            self.owner_epoch,
-        )
+        return bool(self.owner) and (record.owner, record.owner_epoch) == (self.owner, self.owner_epoch)
 
-    def _fold_replica(
-        self, sender: ReplicaSender, position: Position, batch: Batch
-    ) -> list[Wanted]:
+    def _fold_replica(self, sender: ReplicaSender, position: Position, batch: Batch) -> list[Wanted]:
         of = Replica(sender.tenant, sender.model, sender.replica)
         if sender.channel == "e":
             wanted = self._judge(of, position, batch)
@@ -201,36 +196,22 @@ class NaiveFold:
         for record in batch.records:
             match record:
                 case Stored():
-                    self._store(
-                        of,
-                        record,
-                        self._record_time(
-                            sender, message_us, batch, record.timestamp_us
-                        ),
-                    )
+                    self._store(of, record, self._record_time(sender, message_us, batch, record.timestamp_us))
                 case Evicted():
                     self._evict(of, record)
                 case Cleared():
                     self._release_all(of)
                     row.stats = None
                 case Stats():
-                    time_us = self._record_time(
-                        sender, message_us, batch, record.timestamp_us
-                    )
+                    time_us = self._record_time(sender, message_us, batch, record.timestamp_us)
                     row.stats = _stats_row(record, time_us)
-                case Event() if (
-                    record.type == REPLICA_UPDATED and row.stats is not None
-                ):
-                    time_us = self._record_time(
-                        sender, message_us, batch, record.timestamp_us
-                    )
+                case Event() if record.type == REPLICA_UPDATED and row.stats is not None:
+                    time_us = self._record_time(sender, message_us, batch, record.timestamp_us)
                     row.stats = msgspec.structs.replace(row.stats, live_us=time_us)
                 case Gap() if sender.channel == "e":
                     self._doubt(of)
                 case Complete() if sender.channel == "e":
-                    self._release(
-                        lambda key: key.of == of and self.holds[key].uncertain
-                    )
+                    self._release(lambda key: key.of == of and self.holds[key].uncertain)
                 case Alive() if sender.channel == "e":
                     row.alive_us = self._record_time(sender, message_us, batch, 0)
                 case _:
@@ -242,9 +223,7 @@ class NaiveFold:
 
     # ------------------------------------------------------------------ incarnations
 
-    def _judge(
-        self, of: Replica, position: Position, batch: Batch
-    ) -> list[Wanted] | None:
+    def _judge(self, of: Replica, position: Position, batch: Batch) -> list[Wanted] | None:
         """None when the batch counts; else it is dropped and the list says what to ask for."""
         row = self.rows.get(of, Row())
         begin = batch.records[0] if batch.records else None
@@ -269,9 +248,7 @@ class NaiveFold:
         row.sequence = batch.sequence
         return None
 
-    def _begin(
-        self, of: Replica, begin: Begin, position: Position, batch: Batch
-    ) -> None:
+    def _begin(self, of: Replica, begin: Begin, position: Position, batch: Batch) -> None:
         before = self.rows.get(of, Row())
         if begin.engine and begin.engine == before.engine:
             self._doubt(of)
@@ -293,9 +270,7 @@ class NaiveFold:
         gone_us = self._message_time(position)
         self.gone_uids[record.pod_uid] = gone_us
         for of, row in self.rows.items():
-            is_named = of.tenant == record.tenant and _is_rank_of(
-                of.replica, record.replica
-            )
+            is_named = of.tenant == record.tenant and _is_rank_of(of.replica, record.replica)
             if is_named and row.pod_uid == record.pod_uid:
                 self._release_all(of)
                 row.stats = None
@@ -310,16 +285,10 @@ class NaiveFold:
         since_us = (position.time_ns - self.tick_stamp_ns) // 1000
         return self.time_us + min(max(since_us, 0), 2 * SECOND_US)
 
-    def _record_time(
-        self, sender: ReplicaSender, message_us: int, batch: Batch, timestamp_us: int
-    ) -> int:
+    def _record_time(self, sender: ReplicaSender, message_us: int, batch: Batch, timestamp_us: int) -> int:
         if self.ticks == 0:
             return 0
-        if (
-            sender.channel == "g"
-            and timestamp_us != 0
-            and timestamp_us <= self.time_us + FUTURE_US
-        ):
+        if sender.channel == "g" and timestamp_us != 0 and timestamp_us <= self.time_us + FUTURE_US:
             return timestamp_us
         return message_us - max(0, batch.age_ms) * 1000
 
@@ -345,9 +314,7 @@ class NaiveFold:
             middle = sorted([now + SECOND_US, tick.wall_us, stamp_us])[1]
             self.time_us = min(now + 2 * SECOND_US, max(now, middle))
         self.tick_stamp_ns = position.time_ns
-        interval = (
-            tick.sweep_interval_s if tick.sweep_interval_s > 0 else DEFAULT_SWEEP_S
-        )
+        interval = tick.sweep_interval_s if tick.sweep_interval_s > 0 else DEFAULT_SWEEP_S
         self._sweep(interval, self.ticks % interval)
         self.ticks += 1
 
@@ -358,9 +325,7 @@ class NaiveFold:
         for row in self.rows.values():
             row.alive_us = row.heard_us = time_us
             if row.stats is not None:
-                row.stats = msgspec.structs.replace(
-                    row.stats, live_us=time_us, reported_us=time_us
-                )
+                row.stats = msgspec.structs.replace(row.stats, live_us=time_us, reported_us=time_us)
             row.gone_us = None if row.gone_us is None else time_us
         self.gone_uids = dict.fromkeys(self.gone_uids, time_us)
 
@@ -376,28 +341,14 @@ class NaiveFold:
 
     def _store(self, of: Replica, record: Stored, time_us: int) -> None:
         hashes = _split(record.width, record.hashes, len(record.token_counts) // 4)
-        if (
-            hashes is None
-            or len(record.token_counts) != 4 * len(hashes)
-            or record.scheme == ""
-        ):
+        if hashes is None or len(record.token_counts) != 4 * len(hashes) or record.scheme == "":
             return
         counts = struct.unpack(f"<{len(hashes)}i", record.token_counts)
         for hash_, count in zip(hashes, counts, strict=True):
             width, key = key_of(hash_)
-            at = HoldKey(
-                of.tenant,
-                of.model,
-                record.scheme,
-                record.adapter,
-                width,
-                key,
-                of.replica,
-            )
+            at = HoldKey(of.tenant, of.model, record.scheme, record.adapter, width, key, of.replica)
             access = self.holds[at].access if at in self.holds else 0
-            self.holds[at] = Hold(
-                count, time_us, _stored_tier(record.tier), False, access
-            )
+            self.holds[at] = Hold(count, time_us, _stored_tier(record.tier), False, access)
 
     def _evict(self, of: Replica, record: Evicted) -> None:
         hashes = _split(record.width, record.hashes, record.count)
@@ -405,11 +356,7 @@ class NaiveFold:
             return
         keys = {key_of(hash_) for hash_ in hashes}
         self._release(
-            lambda key: (
-                key.of == of
-                and (key.width, key.key) in keys
-                and (record.adapter == "" or key.adapter == record.adapter)
-            )
+            lambda key: key.of == of and (key.width, key.key) in keys and record.adapter in ("", key.adapter)
         )
 
     def _release(self, is_released: Callable[[HoldKey], bool]) -> None:
@@ -448,11 +395,7 @@ class NaiveFold:
 
     def ttl_us(self, tenant: str) -> int:
         policy = self.policies.get(tenant)
-        return (
-            policy.ttl_us
-            if policy is not None and policy.ttl_us > 0
-            else DEFAULT_TTL_US
-        )
+        return policy.ttl_us if policy is not None and policy.ttl_us > 0 else DEFAULT_TTL_US
 
     def algorithm(self, tenant: str) -> str:
         policy = self.policies.get(tenant)
@@ -473,10 +416,7 @@ class NaiveFold:
             if row.stats is not None and self.time_us - row.stats.live_us >= ttl_us:
                 row.stats = None
             if row.stats is None and not self.holds_of(of):
-                is_remembered = (
-                    row.gone_us is not None
-                    and self.time_us - row.gone_us < REMEMBER_GONE_US
-                )
+                is_remembered = row.gone_us is not None and self.time_us - row.gone_us < REMEMBER_GONE_US
                 if self.time_us - row.heard_us >= ttl_us and not is_remembered:
                     del self.rows[of]
         for uid, gone_us in list(self.gone_uids.items()):
@@ -490,9 +430,7 @@ class NaiveFold:
         prefixes = {key.prefix for key in self.holds if key.tenant == tenant}
 
         def order(prefix: Prefix) -> tuple[int, Prefix]:
-            return max(
-                self.effective_us(key) for key in self.holds if key.prefix == prefix
-            ), prefix
+            return max(self.effective_us(key) for key in self.holds if key.prefix == prefix), prefix
 
         victims = sorted(prefixes, key=order)[: max(0, len(prefixes) - quota)]
         self._release(lambda key: key.prefix in victims)
@@ -503,14 +441,10 @@ class NaiveFold:
             return
 
         def order(key: HoldKey) -> tuple[int, int, HoldKey]:
-            access = (
-                self.holds[key].access if self.algorithm(key.tenant) == "lfu" else 0
-            )
+            access = self.holds[key].access if self.algorithm(key.tenant) == "lfu" else 0
             return access, self.effective_us(key), key
 
-        victims = sorted(
-            (key for key in self.holds if key.tenant != PROBE_TENANT), key=order
-        )
+        victims = sorted((key for key in self.holds if key.tenant != PROBE_TENANT), key=order)
         for key in victims[: max(0, len(victims) - self.max_entries)]:
             del self.holds[key]
             self.evictions[self.algorithm(key.tenant), "cap"] += 1
@@ -560,6 +494,4 @@ def _is_rank_of(replica: str, pod: str) -> bool:
     suffix = replica.removeprefix(pod)
     if not replica.startswith(pod):
         return False
-    return suffix == "" or (
-        suffix.startswith("@dp") and suffix[3:].isdecimal() and suffix[3:].isascii()
-    )
+    return suffix == "" or (suffix.startswith("@dp") and suffix[3:].isdecimal() and suffix[3:].isascii())

@@ -6,14 +6,15 @@ import hashlib
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
 import xxhash
-from inferencecache.schemas.deltas import StatsRow
-from inferencecache.schemas.ids import PROBE_TENANT
-from inferencecache.schemas.policy import ResolvedPolicy
 
+from inferencecache.core.index.reading import Scope
+from inferencecache.schemas.deltas import StatsRow
+from inferencecache.schemas.ids import PROBE_TENANT, HashScheme, ModelId, TenantId
+from inferencecache.schemas.policy import ResolvedPolicy
 from tests.oracle.view import NaiveView
 
 SECOND_US: Final = 1_000_000
@@ -22,8 +23,7 @@ DEFAULT_TTL_US: Final = 1800 * SECOND_US
 MAX_TOKENS: Final = 2**20
 
 
-@dataclass(frozen=True)
-class Question:
+class Question(msgspec.Struct, frozen=True):
     """A lookup as it arrives on the wire, but for prompt text."""
 
     tenant: str = "t"
@@ -36,6 +36,10 @@ class Question:
     block_token_counts: tuple[int, ...] = ()
     token_ids: tuple[int, ...] = ()
     ttft_ms: int = 0
+
+    @property
+    def scope(self) -> Scope:
+        return Scope(TenantId(self.tenant), ModelId(self.model), HashScheme(self.scheme))
 
 
 class Hint(NamedTuple):
@@ -134,34 +138,22 @@ class _Knobs:
         self.require_chain = policy.require_chain is True
 
 
-def _resolve(
-    question: Question, is_chain_matching: bool, block_size: int
-) -> Input | None:
+def _resolve(question: Question, is_chain_matching: bool, block_size: int) -> Input | None:
     hashes, counts = question.block_hashes, question.block_token_counts
     if is_chain_matching:
         if hashes or counts or question.prefix_hash:
             if len(hashes) != len(counts):
                 return None
-            return Input(
-                hashes, counts, question.prefix_hash, question.prefix_token_count
-            )
+            return Input(hashes, counts, question.prefix_hash, question.prefix_token_count)
         if question.token_ids:
             derived = fingerprint(question.token_ids, block_size)
-            return (
-                Input(derived, (block_size,) * len(derived), b"", 0)
-                if derived
-                else None
-            )
+            return Input(derived, (block_size,) * len(derived), b"", 0) if derived else None
     else:
         if question.prefix_hash:
             return Input((), (), question.prefix_hash, question.prefix_token_count)
         if question.token_ids:
             derived = fingerprint(question.token_ids, block_size)
-            return (
-                Input((), (), derived[-1], len(derived) * block_size)
-                if derived
-                else None
-            )
+            return Input((), (), derived[-1], len(derived) * block_size) if derived else None
         if hashes or counts:
             return None
     return Input((), (), b"", question.prefix_token_count)
@@ -170,7 +162,7 @@ def _resolve(
 def _index_level(
     view: NaiveView, question: Question, resolved: Input, ttl_us: int, now_us: int
 ) -> tuple[str, list[Hint]]:
-    scope = (question.tenant, question.model, question.scheme)
+    scope = question.scope
     if "" in scope:
         return "NO_MATCH", []
     if resolved.hashes:
@@ -195,29 +187,23 @@ def _index_level(
     return "NO_MATCH", []
 
 
-def _exact_hints(
-    view: NaiveView, question: Question, hash_: bytes, ttl_us: int, now_us: int
-) -> list[Hint]:
-    scope = (question.tenant, question.model, question.scheme)
+def _exact_hints(view: NaiveView, question: Question, hash_: bytes, ttl_us: int, now_us: int) -> list[Hint]:
+    scope = question.scope
     hits = view.exact(scope, question.adapter, hash_, now_us, ttl_us)
     power = distinguishing_power(len(hits), len(view.members(scope)))
     hints = []
     for hit in hits:
         fresh = freshness(now_us - hit.last_seen_us, ttl_us)
         pressure = usable_pressure(view, question, hit.replica, ttl_us, now_us)
-        score = product(
-            hit.token_count, fresh, pressure, slo_bias(question, fresh), power
-        )
-        hints.append(
-            Hint(hit.replica, score, hit.token_count, fresh, _reported_tier(hit.tier))
-        )
+        score = product(hit.token_count, fresh, pressure, slo_bias(question, fresh), power)
+        hints.append(Hint(hit.replica, score, hit.token_count, fresh, _reported_tier(hit.tier)))
     return ranked(hints)
 
 
 def _chain_hints(
     view: NaiveView, question: Question, resolved: Input, ttl_us: int, now_us: int
 ) -> list[Hint]:
-    scope = (question.tenant, question.model, question.scheme)
+    scope = question.scope
     runs = view.leading_runs(scope, question.adapter, resolved.hashes, now_us, ttl_us)
     matched = {run.replica: wrapped_sum(resolved.counts[: run.blocks]) for run in runs}
     runs = [run for run in runs if matched[run.replica] > 0]
@@ -235,39 +221,29 @@ def _chain_hints(
 
 def _hot_hints(view: NaiveView, question: Question, now_us: int) -> list[Hint]:
     hints = []
-    members = view.members((question.tenant, question.model, question.scheme))
+    members = view.members(question.scope)
     for replica, row in view.stats(question.tenant, question.model).items():
         age_us = now_us - row.reported_us
-        if (
-            replica not in members
-            or age_us >= HOT_MAX_AGE_US
-            or f32(row.hit_rate) < f32(0.1)
-        ):
+        if replica not in members or age_us >= HOT_MAX_AGE_US or f32(row.hit_rate) < f32(0.1):
             continue
         recency = freshness(age_us, HOT_MAX_AGE_US)
-        score = product(
-            row.hit_rate, recency, pressure_factor(row), slo_bias(question, recency)
-        )
+        score = product(row.hit_rate, recency, pressure_factor(row), slo_bias(question, recency))
         hints.append(Hint(replica, score, 0, f32(row.hit_rate)))
     return ranked(hints)
 
 
 def _affinity(view: NaiveView, question: Question, resolved: Input) -> str | None:
-    scope = (question.tenant, question.model, question.scheme)
+    scope = question.scope
     if "" in scope or len(question.block_hashes) != len(question.block_token_counts):
         return None
     if resolved.hashes:
-        seed = b"".join(
-            struct.pack(">I", len(hash_)) + hash_ for hash_ in resolved.hashes
-        )
+        seed = b"".join(struct.pack(">I", len(hash_)) + hash_ for hash_ in resolved.hashes)
     else:
         seed = resolved.exact
     members = view.members(scope)
     if not seed or not members:
         return None
-    return members[
-        int.from_bytes(hashlib.sha256(seed).digest()[:8], "big") % len(members)
-    ]
+    return members[int.from_bytes(hashlib.sha256(seed).digest()[:8], "big") % len(members)]
 
 
 def ranked(hints: list[Hint]) -> list[Hint]:
@@ -282,9 +258,7 @@ def freshness(age_us: int, ttl_us: int) -> float:
     return f32(1 - age_us / ttl_us)
 
 
-def usable_pressure(
-    view: NaiveView, question: Question, replica: str, ttl_us: int, now_us: int
-) -> float:
+def usable_pressure(view: NaiveView, question: Question, replica: str, ttl_us: int, now_us: int) -> float:
     for reporting, row in view.stats(question.tenant, question.model).items():
         if reporting == replica and now_us - row.reported_us < ttl_us:
             return pressure_factor(row)

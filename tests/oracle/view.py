@@ -3,34 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
 
+from inferencecache.core.index.reading import Hit, Run, Scope
 from inferencecache.schemas.deltas import StatsRow
 from inferencecache.schemas.ids import PROBE_TENANT, ReplicaId
-
 from tests.oracle.keys import key_of
 from tests.oracle.model import Hold, HoldKey, NaiveFold
-
-Scope = tuple[str, str, str]
-"""(tenant, model, scheme): an engine domain."""
-
-
-class Hit(NamedTuple):
-    """One fresh holder of a key."""
-
-    replica: ReplicaId
-    token_count: int
-    last_seen_us: int
-    tier: int
-
-
-class Run(NamedTuple):
-    """One replica's longest leading run of a chain."""
-
-    replica: ReplicaId
-    blocks: int
-    oldest_seen_us: int
-    tier: int
 
 
 class NaiveView:
@@ -43,9 +21,7 @@ class NaiveView:
     def time_us(self) -> int:
         return max((fold.time_us for fold in self.folds), default=0)
 
-    def exact(
-        self, scope: Scope, adapter: str, hash_: bytes, now_us: int, ttl_us: int
-    ) -> list[Hit]:
+    def exact(self, scope: Scope, adapter: str, hash_: bytes, now_us: int, ttl_us: int) -> list[Hit]:
         hits = [
             Hit(ReplicaId(key.replica), hold.token_count, seen_us, hold.tier)
             for key, hold, seen_us in self._holds()
@@ -56,18 +32,10 @@ class NaiveView:
         return sorted(hits, key=lambda hit: _utf8(hit.replica))
 
     def leading_runs(
-        self,
-        scope: Scope,
-        adapter: str,
-        hashes: Sequence[bytes],
-        now_us: int,
-        ttl_us: int,
+        self, scope: Scope, adapter: str, hashes: Sequence[bytes], now_us: int, ttl_us: int
     ) -> list[Run]:
         blocks = [
-            {
-                hit.replica: hit
-                for hit in self.exact(scope, adapter, hash_, now_us, ttl_us)
-            }
+            {hit.replica: hit for hit in self.exact(scope, adapter, hash_, now_us, ttl_us)}
             for hash_ in hashes
         ]
         runs = []
@@ -82,9 +50,7 @@ class NaiveView:
         return runs
 
     def members(self, scope: Scope) -> list[ReplicaId]:
-        members = {
-            ReplicaId(key.replica) for key, _, _ in self._holds() if key[:3] == scope
-        }
+        members = {ReplicaId(key.replica) for key, _, _ in self._holds() if key[:3] == scope}
         return sorted(members, key=_utf8)
 
     def stats(self, tenant: str, model: str) -> Mapping[ReplicaId, StatsRow]:
@@ -110,8 +76,7 @@ class NaiveView:
     def distinct_keys(self, tenant: str, model: str) -> int:
         """Counted by fold: lanes hold disjoint replicas, so a key held in two lanes counts twice."""
         return sum(
-            len({key.prefix for key in fold.holds if key[:2] == (tenant, model)})
-            for fold in self.folds
+            len({key.prefix for key in fold.holds if key[:2] == (tenant, model)}) for fold in self.folds
         )
 
     def _holds(self) -> Iterator[tuple[HoldKey, Hold, int]]:

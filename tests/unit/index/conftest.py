@@ -1,0 +1,13 @@
+"""Worked cases run on the naive model and on the product."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.oracle.indexes import NaiveIndex
+from tests.oracle.story import Story
+
+
+@pytest.fixture(params=[NaiveIndex])
+def story(request: pytest.FixtureRequest) -> Story:
+    return Story(request.param())
