@@ -1,0 +1,309 @@
+"""One connection to NATS for a whole process, that comes back by itself for as long as the process lives.
+
+The client library reconnects after a lost connection, but gives up for good when the server sends an
+error it does not know (a refused login while connected, too many connections). `Log` then starts a
+fresh client in its place, so that subscriptions, questions in flight and readers built on it never
+notice more than a reconnect.
+
+Callbacks of the client only set events here: one that raises would end its read loop.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+from collections.abc import Callable, Mapping
+from typing import Any, Final, Self
+
+from nats.aio.client import Client, RawCredentials
+from nats.aio.subscription import Subscription as ClientSubscription
+from nats.errors import Error as NatsError
+from nats.nuid import NUID
+
+from inferencecache.core.log.inbox import Inbox, Message
+from inferencecache.core.log.publisher import HEADERS_ROOM, Publisher
+from inferencecache.core.service import NatsSettings, get_logger
+
+RECONNECT_WAIT_S: Final = 0.1
+PING_INTERVAL_S: Final = 2
+MAX_OUTSTANDING_PINGS: Final = 2
+CONNECT_TIMEOUT_S: Final = 5
+_REVIVE_WAIT_S: Final = 1.0
+_FLUSH_LIMIT_S: Final = 10.0
+_CLOSE_LIMIT_S: Final = 2.0
+
+logger = get_logger("log")
+
+Callback = Callable[[Message], None]
+
+
+class NotConnectedError(Exception):
+    """There was no connection within the time given; `reason` is what the last attempt said."""
+
+    def __init__(self, address: str, reason: str) -> None:
+        super().__init__(f"no connection to NATS at {address}: {reason or 'no answer'}; check --nats-url")
+        self.address = address
+        self.reason = reason
+
+
+class Subscription:
+    """A core NATS subscription that outlives reconnects and clients. `cancel` ends it."""
+
+    def __init__(self, log: Log, subject: str, callback: Callback, queue: str) -> None:
+        self.subject = subject
+        self._log = log
+        self._callback = callback
+        self._queue = queue
+        self._current: ClientSubscription | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Messages that have arrived and not yet gone through the callback."""
+        return self._current.pending_msgs if self._current is not None else 0
+
+    async def cancel(self) -> None:
+        """End the subscription; nothing is delivered afterwards."""
+        self._log._forget(self)  # noqa: SLF001 - the two classes are one thing seen from two sides
+        current, self._current = self._current, None
+        if current is not None:
+            with contextlib.suppress(NatsError):  # a closed client has ended its subscriptions itself
+                await current.unsubscribe()
+
+    async def _open(self, client: Client) -> None:
+        self._current = await client.subscribe(
+            self.subject, queue=self._queue, cb=self._deliver, pending_msgs_limit=0, pending_bytes_limit=0
+        )
+
+    async def _deliver(self, message: Message) -> None:
+        try:
+            self._callback(message)
+        except Exception:
+            # The client would swallow it; a message that breaks its receiver must not end the subscription.
+            logger.exception("subscription_failed", subject=self.subject)
+
+
+class Log:
+    """The connection. Make one with `connect`; every reader, bucket and publisher of a process shares it."""
+
+    def __init__(self, settings: NatsSettings, name: str) -> None:
+        self._settings = settings
+        self._name = name
+        self._client = Client()
+        self._up = asyncio.Event()
+        self._changed = asyncio.Event()
+        self._came_back = False
+        self._closing = False
+        self._subscriptions: list[Subscription] = []
+        self._listeners: list[Callable[[], None]] = []
+        self._supervisor: asyncio.Task[None] | None = None
+        self._last_error = ""
+        self._inbox = Inbox(f"_INBOX.{NUID().next().decode()}", self.send)
+        self.publisher = Publisher(self._inbox)
+
+    @classmethod
+    async def connect(cls, settings: NatsSettings, *, name: str, timeout_s: float | None = None) -> Self:
+        """Connect, by default however long it takes. `name` is what the server's monitoring shows.
+
+        Raises NotConnectedError after `timeout_s`.
+        """
+        log = cls(settings, name)
+        try:
+            async with asyncio.timeout(timeout_s):
+                await log._start()
+        except TimeoutError:
+            await log.close()
+            raise NotConnectedError(settings.address, log.last_error) from None
+        return log
+
+    @property
+    def connected(self) -> bool:
+        """Is there a connection right now?"""
+        return self._client.is_connected
+
+    @property
+    def last_error(self) -> str:
+        """What the server or the last attempt to reach it said; empty while all is well."""
+        return self._last_error
+
+    @property
+    def address(self) -> str:
+        """The servers' addresses without secrets."""
+        return self._settings.address
+
+    def on_connected(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call `listener` after every reconnect. Returns what ends that."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener)
+
+    async def wait_connected(self) -> None:
+        """Return as soon as there is a connection."""
+        await self._up.wait()
+
+    async def subscribe(self, subject: str, callback: Callback, *, queue: str = "") -> Subscription:
+        """Call `callback` for every message of a core NATS subject, in order; any number may wait."""
+        subscription = Subscription(self, subject, callback, queue)
+        self._subscriptions.append(subscription)
+        if not self._client.is_closed:
+            await subscription._open(self._client)  # noqa: SLF001 - see Subscription.cancel
+        return subscription
+
+    async def send(
+        self, subject: str, payload: bytes, reply: str = "", headers: Mapping[str, str] | None = None
+    ) -> bool:
+        """Put a message on the wire, with no promise that it arrives; False when it was not even sent."""
+        if not self.connected:
+            return False
+        try:
+            await self._client.publish(
+                subject, payload, reply=reply, headers=dict(headers) if headers else None
+            )
+        except NatsError as error:
+            self._note_error(error)
+            return False
+        return True
+
+    async def request(
+        self, subject: str, payload: bytes = b"", *, timeout_s: float, patient: bool = False
+    ) -> Message:
+        """The first answer to a question that may be asked twice. Raises NoAnswerError.
+
+        A patient one waits, within the time, for somebody to serve the subject.
+        """
+        return await self._inbox.ask(subject, payload, timeout_s=timeout_s, patient=patient)
+
+    async def close(self) -> None:
+        """Close the connection; whatever is in flight fails."""
+        self._closing = True
+        if self._supervisor is not None:
+            self._supervisor.cancel()
+        self._inbox.close()
+        self._up.clear()
+        if self._supervisor is None:
+            return  # never connected
+        with contextlib.suppress(TimeoutError, OSError, NatsError):  # nobody waits for a peer that is gone
+            async with asyncio.timeout(_CLOSE_LIMIT_S):
+                await self._client.close()
+
+    async def _start(self) -> None:
+        await self._open_client()
+        await self.subscribe(self._inbox.subject, self._inbox.answered)
+        self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
+
+    async def _open_client(self) -> None:
+        while True:
+            client = Client()
+            try:
+                await client.connect(**self._options())
+            except (OSError, NatsError, TimeoutError) as error:
+                self._note_error(error)
+                await asyncio.sleep(_REVIVE_WAIT_S)
+                continue
+            self._client = client
+            self._connected()
+            return
+
+    def _connected(self) -> None:
+        self._last_error = ""
+        self.publisher.payload_limit = self._client.max_payload - HEADERS_ROOM
+        self._up.set()
+
+    async def _supervise(self) -> None:
+        while True:
+            await self._changed.wait()
+            self._changed.clear()
+            try:
+                if self._client.is_closed:
+                    await self._replace_client()
+                if self._came_back and self._client.is_connected:
+                    await self._resume()
+            except (OSError, NatsError) as error:
+                self._note_error(error)
+                self._changed.set()
+                await asyncio.sleep(_REVIVE_WAIT_S)
+
+    async def _replace_client(self) -> None:
+        logger.warning("nats_client_replaced", address=self.address, reason=self._last_error)
+        await self._open_client()
+        for subscription in list(self._subscriptions):
+            await subscription._open(self._client)  # noqa: SLF001 - see Subscription.cancel
+        self._came_back = True
+
+    async def _resume(self) -> None:
+        self._came_back = False
+        self._connected()
+        logger.info("nats_reconnected", address=self.address)
+        await self._inbox.ask_again()
+        for listener in list(self._listeners):
+            try:
+                listener()
+            except Exception:
+                # The other listeners have to hear of it all the same.
+                logger.exception("reconnect_listener_failed")
+
+    def _forget(self, subscription: Subscription) -> None:
+        if subscription in self._subscriptions:
+            self._subscriptions.remove(subscription)
+
+    def _note_error(self, error: Exception) -> None:
+        text = str(error) or type(error).__name__
+        if text != self._last_error:
+            self._last_error = text
+            logger.info("nats_error", address=self.address, error=text)
+
+    async def _on_error(self, error: Exception) -> None:
+        self._note_error(error)
+
+    async def _on_disconnected(self) -> None:
+        self._up.clear()
+        self._inbox.connection_lost()
+
+    async def _on_reconnected(self) -> None:
+        self._came_back = True
+        self._changed.set()
+
+    async def _on_closed(self) -> None:
+        if not self._closing:
+            self._up.clear()
+            self._inbox.connection_lost()
+            self._changed.set()
+
+    def _options(self) -> dict[str, Any]:
+        settings = self._settings
+        options: dict[str, Any] = {
+            "servers": settings.servers,
+            "name": self._name,
+            "error_cb": self._on_error,
+            "disconnected_cb": self._on_disconnected,
+            "reconnected_cb": self._on_reconnected,
+            "closed_cb": self._on_closed,
+            "max_reconnect_attempts": -1,
+            "reconnect_time_wait": RECONNECT_WAIT_S,
+            "connect_timeout": CONNECT_TIMEOUT_S,
+            "ping_interval": PING_INTERVAL_S,
+            "max_outstanding_pings": MAX_OUTSTANDING_PINGS,
+            "flush_timeout": _FLUSH_LIMIT_S,
+        }
+        if settings.user:
+            options |= {"user": settings.user, "password": settings.password}
+        if settings.token:
+            options["token"] = settings.token
+        if settings.creds_file:
+            options["user_credentials"] = settings.creds_file
+        elif settings.creds_text:
+            options["user_credentials"] = RawCredentials(settings.creds_text)
+        if settings.nkey_seed_file:
+            options["nkeys_seed"] = settings.nkey_seed_file
+        context = _tls(settings)
+        if context is not None:
+            options["tls"] = context
+        return options
+
+
+def _tls(settings: NatsSettings) -> ssl.SSLContext | None:
+    if not (settings.tls_ca_file or settings.tls_cert_file):
+        return None
+    context = ssl.create_default_context(cafile=settings.tls_ca_file or None)
+    if settings.tls_cert_file:
+        context.load_cert_chain(settings.tls_cert_file, settings.tls_key_file or None)
+    return context
