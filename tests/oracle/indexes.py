@@ -5,12 +5,20 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
+import msgspec
+
+from inferencecache.core.index.policy import knobs_of
+from inferencecache.core.index.ranking import Score
+from inferencecache.core.index.reading import IndexView
+from inferencecache.core.index.reason import Reason
+from inferencecache.core.index.request import RouteRequest, resolve
+from inferencecache.core.index.routing import look_up, route
 from inferencecache.schemas.deltas import StatsRow
-from inferencecache.schemas.ids import ReplicaId
+from inferencecache.schemas.ids import AdapterId, HashScheme, ModelId, ReplicaId, TenantId
 from inferencecache.schemas.policy import ResolvedPolicy
 from tests.oracle.logs import LogMessage
 from tests.oracle.model import NaiveFold
-from tests.oracle.routing import Answer, Question, naive_route
+from tests.oracle.routing import Answer, Hint, Question, naive_route
 from tests.oracle.view import NaiveView
 
 
@@ -27,6 +35,8 @@ class Index(Protocol):
 
 
 class NaiveIndex:
+    """The model alone."""
+
     def __init__(self) -> None:
         self.folded = NaiveFold()
         self.view = NaiveView(self.folded)
@@ -46,3 +56,48 @@ class NaiveIndex:
 
     def distinct_keys(self, tenant: str, model: str) -> int:
         return self.view.distinct_keys(tenant, model)
+
+
+class RoutedIndex(NaiveIndex):
+    """The model's state, read by the product's routing."""
+
+    def route(self, question: Question, policy: ResolvedPolicy | None, now_us: int) -> Answer:
+        return product_route(self.view, policy, question, now_us)
+
+    def index_level(self, question: Question, policy: ResolvedPolicy | None, now_us: int) -> Answer:
+        return product_index_level(self.view, policy, question, now_us)
+
+
+def product_route(
+    view: IndexView, policy: ResolvedPolicy | None, question: Question, now_us: int, *, block_size: int = 16
+) -> Answer:
+    """The product's answer in the model's words."""
+    decision = route(view, policy, _request(question, block_size), now_us)
+    adapter = question.adapter if decision.echo_adapter else ""
+    return Answer(decision.reason.value, _hints(decision.scores), adapter)
+
+
+def product_index_level(
+    view: IndexView, policy: ResolvedPolicy | None, question: Question, now_us: int
+) -> Answer:
+    """As `product_route`, but before the policy's gates."""
+    request, knobs = _request(question, 16), knobs_of(policy)
+    inputs = resolve(request, knobs.chain_matching).inputs
+    assert inputs is not None
+    outcome = look_up(view, request, inputs, knobs.ttl_us, now_us)
+    reason = "NO_MATCH" if outcome.reason is Reason.NO_HINT else outcome.reason.value
+    return Answer(reason, _hints(outcome.scores), question.adapter)
+
+
+def _request(question: Question, block_size: int) -> RouteRequest:
+    fields = msgspec.structs.asdict(question) | {
+        "tenant": TenantId(question.tenant),
+        "model": ModelId(question.model),
+        "scheme": HashScheme(question.scheme),
+        "adapter": AdapterId(question.adapter),
+    }
+    return RouteRequest(**fields, block_size=block_size)
+
+
+def _hints(scores: Sequence[Score]) -> tuple[Hint, ...]:
+    return tuple(Hint(s.replica, s.score, s.matched_tokens, s.hit_prob, s.tier) for s in scores)
