@@ -64,11 +64,10 @@ def stale_files(generator: Generator) -> dict[Path, str | None]:
     folder = ROOT / generator.folder
     wanted = {folder / name: text for name, text in generator.make().items()}
     present = {path for pattern in generator.owned for path in folder.glob(pattern)}
-    stale: dict[Path, str | None] = dict.fromkeys(present - wanted.keys())
-    for path, text in wanted.items():
-        if not path.exists() or path.read_text() != text:
-            stale[path] = text
-    return stale
+    outdated: dict[Path, str | None] = {
+        path: text for path, text in wanted.items() if not path.exists() or path.read_text() != text
+    }
+    return outdated | dict.fromkeys(present - wanted.keys())
 
 
 def main() -> int:
