@@ -1,0 +1,58 @@
+"""What the router's front ends need of the views: the seam to whatever keeps them current.
+
+Views are asked for anew for every call and never kept across an `await`: a delta is applied, or a
+view replaced, only between calls, so one call sees one state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from inferencecache.core.index.joined import NOTHING, JoinedView, Lane
+from inferencecache.core.index.reading import IndexView
+from inferencecache.core.log.subjects import partitions_of
+from inferencecache.schemas.ids import ModelId, TenantId
+from inferencecache.schemas.layout import Layout
+from inferencecache.schemas.policy import ResolvedPolicy
+
+
+class Following(Protocol):
+    """The replica of the index as it is right now."""
+
+    @property
+    def layout(self) -> Layout:
+        """The layout that `views` have; producers' records are sent by it too."""
+        ...
+
+    @property
+    def views(self) -> Sequence[IndexView]:
+        """One view for each partition of the layout, at its number; an empty one until it is loaded."""
+        ...
+
+    @property
+    def complete(self) -> bool:
+        """Whether every view is loaded; false reads as an empty index [IDX-204]."""
+        ...
+
+    @property
+    def ready(self) -> bool:
+        """What `/readyz` says."""
+        ...
+
+    def now_us(self, partition: int) -> int:
+        """The partition's log time now: that of its view and the time since it was set."""
+        ...
+
+    def policy(self, tenant: TenantId) -> ResolvedPolicy | None:
+        """The policy of a tenant [IDX-117]."""
+        ...
+
+
+def index_of(following: Following, tenant: TenantId, model: ModelId) -> JoinedView:
+    """The index as far as it concerns one (tenant, model)."""
+    if not following.complete:
+        return NOTHING
+    views = following.views
+    partitions = partitions_of(tenant, model, following.layout)
+    return JoinedView([Lane(views[number], following.now_us(number)) for number in partitions], views)
