@@ -18,11 +18,11 @@ AGED = "A[h1,h2,h3]x64 age=60; B[h1,h2]x64 age=120; C[h1]x64 age=240"
 HOT = "big-but-hot{p:100} pressure=0.9; small-cool{p:50} pressure=0; zzz{d:1}"
 OLD = "big-old{p:200} age=1440; small-fresh{p:100}; zzz{d:1}"
 OFF = policy(affinity=False)
+rule = pytest.mark.rule
 
 
 @dataclass(frozen=True)
 class Case:
-    rule: str
     state: str
     question: Question
     reason: str
@@ -32,7 +32,7 @@ class Case:
 
 
 def case(
-    rule: str,
+    mark: pytest.MarkDecorator,
     state: str,
     question: Question,
     reason: str,
@@ -40,25 +40,25 @@ def case(
     under: ResolvedPolicy | None = None,
     index_level: bool = False,
 ) -> object:
-    told = Case(rule, state, question, reason, hints, under, not index_level)
-    return pytest.param(told, id=rule, marks=pytest.mark.rule(f"IDX-{rule}"))
+    told = Case(state, question, reason, hints, under, not index_level)
+    return pytest.param(told, id=mark.args[0], marks=mark)
 
 
 CASES = [
-    case("W1", "r1{p:100}", exact("p"), "PREFIX_MATCH", "r1 100 matched=100 prob=1 tier=1"),
-    case("W2", THREE, exact("p"), "PREFIX_MATCH", "r1 26.667", "r2 13.333", index_level=True),
-    case("W3", THREE, exact("p"), "PREFIX_MATCH", "r1 26.667"),
-    case("W4", "r0{u:64}; r1{o:32}", exact("u"), "PREFIX_MATCH", "r0 32"),
-    case("W5", "r0{u:64}; r1{o:32}; r2{o:32}", exact("u"), "PREFIX_MATCH", "r0 42.667"),
+    case(rule("IDX-W1"), "r1{p:100}", exact("p"), "PREFIX_MATCH", "r1 100 matched=100 prob=1 tier=1"),
+    case(rule("IDX-W2"), THREE, exact("p"), "PREFIX_MATCH", "r1 26.667", "r2 13.333", index_level=True),
+    case(rule("IDX-W3"), THREE, exact("p"), "PREFIX_MATCH", "r1 26.667"),
+    case(rule("IDX-W4"), "r0{u:64}; r1{o:32}", exact("u"), "PREFIX_MATCH", "r0 32"),
+    case(rule("IDX-W5"), "r0{u:64}; r1{o:32}; r2{o:32}", exact("u"), "PREFIX_MATCH", "r0 42.667"),
     case(
-        "W6",
+        rule("IDX-W6"),
         "r0{u:64}; r1{o:32}; r2{o:32}",
         exact("u"),
         "NO_HINT",
         under=policy(floors=(64, 100.0), affinity=False),
     ),
     case(
-        "W7",
+        rule("IDX-W7"),
         HEADER,
         exact("rag-corpus-header"),
         "PREFIX_MATCH",
@@ -67,12 +67,12 @@ CASES = [
         "r2 0 matched=1500",
         index_level=True,
     ),
-    case("W7", HEADER, exact("rag-corpus-header"), "AFFINITY_HINT", "r0 0 matched=0 prob=0 tier=0"),
-    case("W7", HEADER, exact("rag-corpus-header"), "NO_HINT", under=OFF),
-    case("W8", "r1{p:4096}; r2{p:4096}", exact("p"), "AFFINITY_HINT", "r2 0"),
-    case("W9", "r1{p:1500}; r2{p:1500}; r3 hit=0.5", exact("p"), "AFFINITY_HINT", "r2 0"),
+    case(rule("IDX-W7"), HEADER, exact("rag-corpus-header"), "AFFINITY_HINT", "r0 0 matched=0 prob=0 tier=0"),
+    case(rule("IDX-W7"), HEADER, exact("rag-corpus-header"), "NO_HINT", under=OFF),
+    case(rule("IDX-W8"), "r1{p:4096}; r2{p:4096}", exact("p"), "AFFINITY_HINT", "r2 0"),
+    case(rule("IDX-W9"), "r1{p:1500}; r2{p:1500}; r3 hit=0.5", exact("p"), "AFFINITY_HINT", "r2 0"),
     case(
-        "W10",
+        rule("IDX-W10"),
         DEEP,
         chain("b1..b4", 64),
         "PREFIX_MATCH",
@@ -81,7 +81,7 @@ CASES = [
         "r2 0 matched=64",
     ),
     case(
-        "W11",
+        rule("IDX-W11"),
         DEEP,
         chain("b1..b4", 64),
         "PREFIX_MATCH",
@@ -89,10 +89,19 @@ CASES = [
         "r1 42.667",
         under=policy(floors=(128, 0.1)),
     ),
-    case("W12", DEEP, chain("b1..b4", 64), "AFFINITY_HINT", "r1 0", under=policy(floors=(64, 200.0))),
-    case("W13", "r1[b1,b2]x64; r2[b1]x64", chain("b1,b2", 64), "PREFIX_MATCH", "r1 64 matched=128", "r2 0"),
     case(
-        "W14",
+        rule("IDX-W12"), DEEP, chain("b1..b4", 64), "AFFINITY_HINT", "r1 0", under=policy(floors=(64, 200.0))
+    ),
+    case(
+        rule("IDX-W13"),
+        "r1[b1,b2]x64; r2[b1]x64",
+        chain("b1,b2", 64),
+        "PREFIX_MATCH",
+        "r1 64 matched=128",
+        "r2 0",
+    ),
+    case(
+        rule("IDX-W14"),
         AGED,
         chain("h1..h5", 64),
         "PREFIX_MATCH",
@@ -100,10 +109,18 @@ CASES = [
         "B 39.822 matched=128 prob=0.9333",
         "C 0 matched=64 prob=0.8667",
     ),
-    case("W15", HOT, exact("p"), "PREFIX_MATCH", "small-cool 16.667", "big-but-hot 3.333", index_level=True),
-    case("W16", HOT, exact("p"), "PREFIX_MATCH", "big-but-hot 3.333"),
     case(
-        "W16",
+        rule("IDX-W15"),
+        HOT,
+        exact("p"),
+        "PREFIX_MATCH",
+        "small-cool 16.667",
+        "big-but-hot 3.333",
+        index_level=True,
+    ),
+    case(rule("IDX-W16"), HOT, exact("p"), "PREFIX_MATCH", "big-but-hot 3.333"),
+    case(
+        rule("IDX-W16"),
         HOT,
         exact("p"),
         "PREFIX_MATCH",
@@ -111,11 +128,11 @@ CASES = [
         "big-but-hot 3.333",
         under=policy(floors=(0, 0.1)),
     ),
-    case("W17", "solo{p:1000} pressure=1.5", exact("p"), "AFFINITY_HINT", "solo 0"),
-    case("W17", "solo{p:1000} pressure=-0.5", exact("p"), "PREFIX_MATCH", "solo 1000"),
+    case(rule("IDX-W17"), "solo{p:1000} pressure=1.5", exact("p"), "AFFINITY_HINT", "solo 0"),
+    case(rule("IDX-W17"), "solo{p:1000} pressure=-0.5", exact("p"), "PREFIX_MATCH", "solo 1000"),
     *(
         case(
-            "W18",
+            rule("IDX-W18"),
             OLD,
             exact("p", ttft_ms=ttft_ms),
             "PREFIX_MATCH",
@@ -126,7 +143,7 @@ CASES = [
     ),
     *(
         case(
-            "W18",
+            rule("IDX-W18"),
             OLD,
             exact("p", ttft_ms=ttft_ms),
             "PREFIX_MATCH",
@@ -136,14 +153,14 @@ CASES = [
         for ttft_ms in (50, 199)
     ),
     case(
-        "W20",
+        rule("IDX-W20"),
         "r1{p:400} pressure=0.25 age=450; r2{o:1} age=450",
         exact("p", ttft_ms=150),
         "PREFIX_MATCH",
         "r1 196.875 prob=0.75",
     ),
     case(
-        "W22",
+        rule("IDX-W22"),
         "r0{chat:16}; r1{chat:16}; r2{chat:16}",
         exact("chat"),
         "PREFIX_MATCH",
@@ -162,13 +179,13 @@ def test_replicas_are_ranked_as_the_worked_case_says(story: Story, told: Case) -
     assert_answer(answer, told.reason, *told.hints)
 
 
-@pytest.mark.rule("IDX-W7", "IDX-W8", "IDX-W12", "IDX-92")
+@rule("IDX-W7", "IDX-W8", "IDX-W12", "IDX-92")
 def test_a_prefix_that_all_hold_scores_exactly_zero(story: Story) -> None:
     story.given(HEADER)
     assert [hint.score for hint in story.ask_index(exact("rag-corpus-header")).hints] == [0.0, 0.0, 0.0]
 
 
-@pytest.mark.rule("IDX-W19", "IDX-56", "IDX-57")
+@rule("IDX-W19", "IDX-56", "IDX-57")
 def test_a_stale_replica_counts_in_the_fleet_until_it_is_swept(story: Story) -> None:
     story.under(policy(ttl_s=600)).given("r3{d:1} age=610; r1{p:1500}; r2{p:1500}")
     assert_answer(story.ask(exact("p")), "PREFIX_MATCH", "r1 500", "r2 500")
@@ -176,7 +193,7 @@ def test_a_stale_replica_counts_in_the_fleet_until_it_is_swept(story: Story) -> 
     assert_answer(story.ask(exact("p")), "AFFINITY_HINT", "r2 0")
 
 
-@pytest.mark.rule("IDX-W21", "IDX-88")
+@rule("IDX-W21", "IDX-88")
 def test_runs_that_differ_by_blocks_of_no_tokens_are_equally_deep(story: Story) -> None:
     story.given("a{b1:64, b2:64}; c{b1:64}; z{d:1}")
     answer = story.ask(chain("b1,b2", 64, 0))
