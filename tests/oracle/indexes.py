@@ -32,6 +32,11 @@ class Index(Protocol):
 
     def stats(self, tenant: str, model: str) -> Mapping[ReplicaId, StatsRow]: ...
     def distinct_keys(self, tenant: str, model: str) -> int: ...
+    def evictions(self) -> Mapping[tuple[str, str], int]:
+        """Removed holds by (algorithm, reason)."""
+
+    def tenant_evictions(self) -> Mapping[str, int]:
+        """Keys removed for a quota, by tenant."""
 
 
 class NaiveIndex:
@@ -56,6 +61,12 @@ class NaiveIndex:
 
     def distinct_keys(self, tenant: str, model: str) -> int:
         return self.view.distinct_keys(tenant, model)
+
+    def evictions(self) -> Mapping[tuple[str, str], int]:
+        return self.folded.evictions
+
+    def tenant_evictions(self) -> Mapping[str, int]:
+        return self.folded.tenant_evictions
 
 
 class RoutedIndex(NaiveIndex):

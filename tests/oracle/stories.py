@@ -119,6 +119,7 @@ def policy(
     affinity: bool = True,
     prefix_floor: int = 0,
     tenant_hot: bool = True,
+    lfu: bool = False,
 ) -> ResolvedPolicy:
     """A policy of tenant `t` with the values that admission would have filled in.
 
@@ -126,6 +127,7 @@ def policy(
     """
     return ResolvedPolicy(
         namespace="t",
+        eviction="lfu" if lfu else "lru",
         eviction_ttl_ms=round(ttl_s * 1000),
         minimum_prefix_tokens=prefix_floor,
         minimum_matched_tokens=floors[0],

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
+import struct
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Final
 
-from inferencecache.schemas.ids import TenantId
+from inferencecache.schemas.ids import AdapterId, HashScheme, ModelId, ReplicaId, TenantId
 from inferencecache.schemas.policy import ResolvedPolicy
 from inferencecache.schemas.records import (
     AnyRecord,
     Cleared,
+    Credit,
+    CreditedHolds,
     Event,
     TenantPolicy,
     TenantQuota,
 )
 from tests.oracle.indexes import Index
+from tests.oracle.keys import key_of
 from tests.oracle.logs import LogWriter, evicted
 from tests.oracle.routing import Answer, Question
-from tests.oracle.stories import write
+from tests.oracle.stories import names, write
 
 REPLICA_UPDATED: Final = 3
 TENANT: Final = TenantId("t")
+NO_QUOTAS: Final[Mapping[TenantId, int]] = MappingProxyType({})
 
 
 class Story:
@@ -58,13 +65,37 @@ class Story:
     def under(self, policy: ResolvedPolicy | None, quota: int | None = None) -> Story:
         """From here on tenant `t` has this policy and quota."""
         self.policy = policy
-        policies, quotas = [], []
+        policies = []
         if policy is not None:
             ttl_us, lfu = policy.eviction_ttl_ms * 1000, policy.eviction == "lfu"
             policies.append(TenantPolicy(TENANT, ttl_us, lfu))
-        if quota is not None:
-            quotas.append(TenantQuota(TENANT, quota))
-        self.log.apply_policy(policies, quotas)
+        return self.apply(*policies, quotas={} if quota is None else {TENANT: quota})
+
+    def apply(self, *policies: TenantPolicy, quotas: Mapping[TenantId, int] = NO_QUOTAS) -> Story:
+        """The policies and quotas of all tenants, by the log alone."""
+        named = [TenantQuota(tenant, keys) for tenant, keys in quotas.items()]
+        self.log.apply_policy(policies, named)
+        return self._fold()
+
+    def capped(self, max_entries: int) -> Story:
+        self.log.budget(max_entries)
+        return self._fold()
+
+    def credit(self, replica: str, hashes: str, count: int, *, tenant: str = "t") -> Story:
+        """Accesses of the replica's holds, as a router counts them."""
+        for hash_ in names(hashes):
+            width, key = key_of(hash_)
+            holds = CreditedHolds(
+                TenantId(tenant),
+                ModelId("m"),
+                HashScheme("vllm"),
+                AdapterId(""),
+                width,
+                ReplicaId(replica),
+                struct.pack("<Q", key),
+                struct.pack("<I", count),
+            )
+            self.log.control("r", Credit((holds,)))
         return self._fold()
 
     def sweep(self) -> Story:
@@ -79,12 +110,18 @@ class Story:
     def ask_index(self, question: Question) -> Answer:
         return self.index.index_level(question, self.policy, self.now_us)
 
+    def kept(self, hashes: str) -> str:
+        """Those of the named keys that anybody holds, as `a,b`."""
+        return ",".join(hash_.decode() for hash_ in names(hashes) if self.holders(hash_.decode()))
+
     def keys(self, *, tenant: str = "t", model: str = "m") -> int:
         return self.index.distinct_keys(tenant, model)
 
-    def holders(self, hash_: str, *, adapter: str = "", scheme: str = "vllm", model: str = "m") -> set[str]:
+    def holders(
+        self, hash_: str, *, adapter: str = "", scheme: str = "vllm", model: str = "m", tenant: str = "t"
+    ) -> set[str]:
         """Who holds a key, fresh, whatever the floors say."""
-        question = Question(model=model, scheme=scheme, adapter=adapter, prefix_hash=hash_.encode())
+        question = Question(tenant, model, scheme, adapter, hash_.encode())
         answer = self.ask_index(question)
         return {hint.replica for hint in answer.hints if answer.reason == "PREFIX_MATCH"}
 
