@@ -2,8 +2,8 @@
 
 Beside what such APIs answer, a completion carries how much of the prompt was cached
 (`usage.prompt_tokens_details.cached_tokens`), on request the token ids (`return_token_ids`), and in
-the header `x-sim-stored-at` the Unix time at which the event with its new blocks left, if there
-were any.
+headers the seconds to its first token and the Unix time at which the event with its new blocks left,
+if there were any.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from inferencecache.simengine.metrics import MetricsPage
 from inferencecache.simengine.sampling import detokenize, tokenize
 
 STORED_AT_HEADER: Final = "x-sim-stored-at"
+ANSWER_DELAY_HEADER: Final = "x-sim-first-token-s"
 MAX_BODY_BYTES: Final = 32 * 1024 * 1024
 
 TokenId = Annotated[int, msgspec.Meta(ge=0, le=2**32 - 1)]
@@ -94,7 +95,7 @@ class EngineServer:
             choice["prompt_token_ids"] = prompt
         return web.json_response(
             head | {"choices": [choice], "usage": _usage(usage)},
-            headers={STORED_AT_HEADER: f"{usage.stored_at:.6f}"} if usage.stored_at else {},
+            headers=_headers(usage),
         )
 
     async def _stream(
@@ -154,6 +155,13 @@ def _choice(tokens: list[int], asked: CompletionRequest, *, finished: bool) -> d
     if asked.return_token_ids:
         choice["token_ids"] = tokens
     return choice
+
+
+def _headers(usage: Usage) -> dict[str, str]:
+    headers = {ANSWER_DELAY_HEADER: f"{usage.first_token_at - usage.arrived_at:.6f}"}
+    if usage.stored_at:
+        headers[STORED_AT_HEADER] = f"{usage.stored_at:.6f}"
+    return headers
 
 
 def _usage(usage: Usage) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from inferencecache.simengine.engine import Engine, EngineSettings
 from inferencecache.simengine.events import Event
-from inferencecache.simengine.server import STORED_AT_HEADER, EngineServer
+from inferencecache.simengine.server import ANSWER_DELAY_HEADER, STORED_AT_HEADER, EngineServer
 from inferencecache.simengine.timing import Speed
 
 Client = TestClient[Any, Any]
@@ -58,12 +58,13 @@ async def test_token_ids_are_returned_on_request(client: Client) -> None:
     assert "token_ids" not in (await complete(client, prompt="ab", max_tokens=2))["choices"][0]
 
 
-async def test_the_time_of_the_stored_event_is_stated(client: Client) -> None:
+async def test_the_times_of_the_stored_event_and_the_first_token_are_stated(client: Client) -> None:
     body = {"prompt": list(range(40)), "max_tokens": 1}
     first = await client.post("/v1/completions", json=body)
     second = await client.post("/v1/completions", json=body)
     assert first.headers[STORED_AT_HEADER] == "1796000000.500000"
     assert STORED_AT_HEADER not in second.headers
+    assert 0 < float(second.headers[ANSWER_DELAY_HEADER]) < float(first.headers[ANSWER_DELAY_HEADER])
 
 
 async def test_a_streamed_answer_ends_with_its_usage(client: Client) -> None:

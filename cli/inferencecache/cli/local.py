@@ -1,0 +1,151 @@
+"""`up`: the whole system on this machine, load through it, and the verdict on its hints."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from rich.console import Console
+from rich.live import Live
+
+from inferencecache.cli.load.conversations import Workload
+from inferencecache.cli.load.run import LoadRun
+from inferencecache.cli.running import finished_before, in_background, stop_on_signals
+from inferencecache.cli.stack import NotReadyError, Plan, StackSettings, Supervisor, plan_stack
+from inferencecache.cli.stack.plan import MissingProgramError
+from inferencecache.cli.stack.ports import Ports
+from inferencecache.cli.state import StateDir
+from inferencecache.cli.view import RunView
+
+LINE_INTERVAL_S: Final = 2.0
+INTERRUPTED: Final = 130
+
+
+@dataclass(frozen=True)
+class UpOptions:
+    """What was asked for. `turns` bounds the run when `once` is set."""
+
+    state_dir: Path | None = None
+    once: bool = False
+    json: bool = False
+    load: bool = True
+    restart: bool = True
+    engines: int = 4
+    users: int = 24
+    turns: int = 600
+    seed: int = 1
+    well_known_ports: bool = True
+    break_events: bool = False
+
+
+def up(options: UpOptions) -> int:
+    """Run until the load is done or somebody stops it.
+
+    Exit code 0 when all went well, 1 when something did not come up or hints did not help enough,
+    130 when a bounded run was interrupted.
+    """
+    console = Console(stderr=options.json, highlight=False)
+    with StateDir(options.state_dir) as state:
+        try:
+            return asyncio.run(_Up(options, state, console).run())
+        except (NotReadyError, MissingProgramError) as error:
+            state.keep()
+            _print(console, f"inferencecache up: {error}", style="bold red")
+            _print(console, f"all logs are in {state.logs}")
+            return 1
+
+
+class _Up:
+    def __init__(self, options: UpOptions, state: StateDir, console: Console) -> None:
+        self._options = options
+        self._state = state
+        self._console = console
+        self._settings = StackSettings(
+            state.path,
+            engines=options.engines,
+            control_group=options.load,
+            break_events=options.break_events,
+        )
+
+    async def run(self) -> int:
+        stop = stop_on_signals()
+        plan = plan_stack(self._settings, Ports(well_known=self._options.well_known_ports))
+        for preferred, port in plan.replaced_ports.items():
+            self._say(f"port {preferred} is taken, using {port} instead")
+        async with Supervisor(plan, self._state.path, self._say, restart=self._options.restart) as supervisor:
+            if not await finished_before(stop, supervisor.start()):
+                self._say("stopping")
+                return INTERRUPTED
+            self._print_addresses(plan)
+            if self._options.load:
+                code = await self._load(plan, stop)
+            else:
+                await stop.wait()
+                code = 0
+            self._say("stopping")
+        return code
+
+    async def _load(self, plan: Plan, stop: asyncio.Event) -> int:
+        options = self._options
+        workload = Workload(seed=options.seed, users=options.users)
+        load = LoadRun(plan, workload, self._settings.model, options.turns if options.once else None)
+        async with self._shown(RunView(load)):
+            finished = await load.run(stop)
+        if options.json:
+            head = {"seed": options.seed, "seconds": round(load.elapsed_s, 1), "finished": finished}
+            sys.stdout.write(json.dumps(head | load.figures.document()) + "\n")
+            sys.stdout.flush()
+        if not options.once:
+            return 0
+        if not finished:
+            self._say("interrupted before the run was complete")
+            return INTERRUPTED
+        passed = load.figures.passed
+        _print(self._console, load.figures.verdict(), style="bold green" if passed else "bold red")
+        return 0 if passed else 1
+
+    @asynccontextmanager
+    async def _shown(self, view: RunView) -> AsyncIterator[None]:
+        """A live view on a terminal, a plain line now and then elsewhere."""
+        if self._console.is_terminal:
+            with Live(view, console=self._console, refresh_per_second=4):
+                yield
+            return
+        async with in_background(self._print_lines(view)):
+            yield
+
+    async def _print_lines(self, view: RunView) -> None:
+        while True:
+            await asyncio.sleep(LINE_INTERVAL_S)
+            _print(self._console, view.line())
+
+    def _print_addresses(self, plan: Plan) -> None:
+        engines = (*plan.engines, *plan.control)
+        rows = [
+            ("nats-server", plan.nats_url),
+            ("indexer", f"http://{plan.indexer_http} (health, metrics)"),
+            *((router.name, f"gRPC {router.grpc}, http://{router.http}") for router in plan.routers),
+            *((engine.name, f"{engine.url}/v1/completions") for engine in engines),
+            ("logs", str(self._state.logs)),
+        ]
+        width = max(len(name) for name, _ in rows)
+        self._say("everything is up")
+        for name, address in rows:
+            _print(self._console, f"  {name:{width}}  {address}")
+        question = f"inferencecache lookup --router {plan.routers[0].grpc} --tokens 1,2,3"
+        _print(self._console, f"ask a router yourself:  {question}")
+
+    def _say(self, text: str) -> None:
+        _print(self._console, f"{time.strftime('%H:%M:%S')}  {text}")
+
+
+def _print(console: Console, text: str, *, style: str | None = None) -> None:
+    """One line as it is: no markup, no wrapping, so that addresses and commands can be copied."""
+    console.print(text, style=style, markup=False, soft_wrap=True)

@@ -1,0 +1,115 @@
+"""The live terminal view of a run: hints next to round robin, and how fresh the hints are."""
+
+from __future__ import annotations
+
+from rich.bar import Bar
+from rich.columns import Columns
+from rich.console import Group, RenderableType
+from rich.panel import Panel
+from rich.table import Table
+from rich.text import Text
+
+from inferencecache.cli.load.figures import GroupFigures, quantile
+from inferencecache.cli.load.run import LoadRun
+
+BAR_WIDTH = 24
+
+
+class RunView:
+    """Renders what a run has counted so far."""
+
+    def __init__(self, run: LoadRun) -> None:
+        self._run = run
+        self._figures = run.figures
+
+    def __rich__(self) -> RenderableType:
+        details = Columns([self._engines(), self._reasons(), self._routers()], padding=(0, 4))
+        return Panel(
+            Group(self._groups(), Text(), details),
+            title=f"inference-cache, after {self._run.elapsed_s:.0f} s",
+            subtitle=f"hints ahead by [bold]{self._figures.advantage_points:+.1f}[/bold] points",
+            border_style="cyan",
+        )
+
+    def line(self) -> str:
+        """The same in one plain line, for output that is no terminal."""
+        figures = self._figures
+        ages = [age for age in figures.view_age_s.values() if age is not None]
+        delays = [value for values in figures.visible_s.values() for value in values]
+        reasons = " ".join(f"{code}={count}" for code, count in figures.reasons.most_common(4))
+        return (
+            f"{self._run.elapsed_s:5.0f} s  cached {100 * figures.hinted.cached_share:4.1f} % with hints, "
+            f"{100 * figures.control.cached_share:4.1f} % round robin  "
+            f"turns {figures.hinted.requests}  visible after p50 {1000 * quantile(delays, 0.5):.0f} ms  "
+            f"view age {max(ages, default=0.0):.1f} s  {reasons}"
+        )
+
+    def _groups(self) -> Table:
+        table = Table(box=None, pad_edge=False)
+        for heading in (
+            "",
+            "prompt tokens from cache",
+            "",
+            "last 10 s",
+            "first token p50",
+            "p99",
+            "turns",
+            "skew",
+        ):
+            table.add_column(
+                heading, justify="left" if heading in ("", "prompt tokens from cache") else "right"
+            )
+        table.add_row(*_group_row("with hints", self._figures.hinted, "green"))
+        table.add_row(*_group_row("round robin", self._figures.control, "yellow"))
+        return table
+
+    def _engines(self) -> Table:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("engine")
+        for heading in ("turns", "in flight"):
+            table.add_column(heading, justify="right")
+        for pool, figures in (
+            (self._run.hinted, self._figures.hinted),
+            (self._run.control, self._figures.control),
+        ):
+            for engine in pool.engines:
+                turns, in_flight = figures.requests_by_engine[engine.name], pool.outstanding[engine.name]
+                table.add_row(engine.name, str(turns), str(in_flight))
+        return table
+
+    def _reasons(self) -> Table:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("reason code")
+        table.add_column("lookups", justify="right")
+        for code, count in self._figures.reasons.most_common():
+            table.add_row(code, str(count))
+        return table
+
+    def _routers(self) -> Table:
+        table = Table(box=None, pad_edge=False)
+        table.add_column("router")
+        for heading in ("event visible p50", "p99", "view age"):
+            table.add_column(heading, justify="right")
+        for name, delays in self._figures.visible_s.items():
+            age = self._figures.view_age_s[name]
+            table.add_row(
+                name,
+                f"{1000 * quantile(delays, 0.5):.0f} ms" if delays else "-",
+                f"{1000 * quantile(delays, 0.99):.0f} ms" if delays else "-",
+                "-" if age is None else f"{age:.1f} s",
+            )
+        return table
+
+
+def _group_row(name: str, figures: GroupFigures, colour: str) -> tuple[RenderableType, ...]:
+    share = figures.cached_share
+    return (
+        Text(name, style=colour),
+        Bar(1.0, 0.0, share, width=BAR_WIDTH, color=colour, bgcolor="grey23"),
+        Text(f"{100 * share:.1f} %", style=f"bold {colour}"),
+        f"{100 * figures.recent_cached_share:.1f} %",
+        f"{1000 * quantile(figures.first_token_s, 0.5):.0f} ms",
+        f"{1000 * quantile(figures.first_token_s, 0.99):.0f} ms",
+        str(figures.requests),
+        f"{figures.skew:.2f}",
+    )
