@@ -1,0 +1,104 @@
+"""gRPC calls as bytes in, bytes out.
+
+Requests are parsed here rather than by the gRPC library, which answers `UNKNOWN` to bytes it cannot
+parse where the contract says `INTERNAL` [WIRE-032]. For the same reason handlers end a call with an
+error by raising `CallError` to these wrappers, never to the library: what escapes to it leaks memory
+in some of its releases, and a failure nobody foresaw must not show its trace to a caller.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from types import TracebackType
+from typing import Any, TypeVar
+
+import grpc
+from google.protobuf.message import DecodeError, Message
+
+from inferencecache.core.service import get_logger
+
+_Request = TypeVar("_Request", bound=Message)
+_Context = grpc.aio.ServicerContext[Any, Any]
+
+log = get_logger("grpc")
+
+
+class CallError(Exception):
+    """The call ends with this status; `details` is for the caller."""
+
+    def __init__(self, code: grpc.StatusCode, details: str) -> None:
+        super().__init__(details)
+        self.code = code
+        self.details = details
+
+
+def unary(
+    request_type: type[_Request], answer: Callable[[_Request], Awaitable[Message]]
+) -> grpc.RpcMethodHandler[Any, Any]:
+    """One request, one answer."""
+
+    async def call(payload: bytes, context: _Context) -> bytes:
+        with _Guard(context):
+            return (await answer(_parse(request_type, payload))).SerializeToString()
+        return b""
+
+    return grpc.unary_unary_rpc_method_handler(call)
+
+
+def client_stream(
+    request_type: type[_Request], answer: Callable[[AsyncIterator[_Request]], Awaitable[Message]]
+) -> grpc.RpcMethodHandler[Any, Any]:
+    """Requests as they arrive, one answer."""
+
+    async def call(payloads: AsyncIterator[bytes], context: _Context) -> bytes:
+        with _Guard(context):
+            requests = (_parse(request_type, payload) async for payload in payloads)
+            return (await answer(requests)).SerializeToString()
+        return b""
+
+    return grpc.stream_unary_rpc_method_handler(call)
+
+
+def server_stream(
+    request_type: type[_Request], answer: Callable[[_Request], AsyncIterator[Message]]
+) -> grpc.RpcMethodHandler[Any, Any]:
+    """One request, answers until the iterator ends."""
+
+    async def call(payload: bytes, context: _Context) -> AsyncIterator[bytes]:
+        with _Guard(context):
+            async for message in answer(_parse(request_type, payload)):
+                yield message.SerializeToString()
+
+    return grpc.unary_stream_rpc_method_handler(call)
+
+
+class _Guard:
+    """What is raised inside becomes the call's status; cancellation passes."""
+
+    def __init__(self, context: _Context) -> None:
+        self._context = context
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None
+    ) -> bool:
+        if isinstance(error, CallError):
+            self._context.set_code(error.code)
+            self._context.set_details(error.details)
+        elif isinstance(error, Exception):
+            log.error("grpc_call_failed", exc_info=error)
+            self._context.set_code(grpc.StatusCode.INTERNAL)
+            self._context.set_details("internal error; the router's log says more")
+        else:
+            return False
+        return True
+
+
+def _parse(request_type: type[_Request], payload: bytes) -> _Request:
+    try:
+        return request_type.FromString(payload)
+    except DecodeError:
+        text = f"the request is no valid {request_type.DESCRIPTOR.name}"
+        raise CallError(grpc.StatusCode.INTERNAL, text) from None
