@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from inferencecache.schemas.export import schemas
+from tools.spec_coverage import spec_coverage
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -56,6 +57,7 @@ def grpc_stubs() -> dict[str, str]:
 GENERATORS = (
     Generator("proto", ("inferencecache/*/*_pb2*.py", "inferencecache/*/*_pb2*.pyi"), grpc_stubs),
     Generator("schemas/generated/json-schema", ("*.schema.json",), schemas),
+    Generator("docs", ("spec-coverage.md",), spec_coverage),
 )
 
 
