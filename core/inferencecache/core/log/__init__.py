@@ -7,8 +7,12 @@ hold snapshots; assets declares every stream and bucket there is. Names come fro
 
 from __future__ import annotations
 
+from inferencecache.core.log.assets import ensure_assets, ensure_layout, read_layout, wait_for_layout
+from inferencecache.core.log.buckets import Bucket, Entry, Gone, Watch
 from inferencecache.core.log.connection import Log, NotConnectedError, Subscription
 from inferencecache.core.log.inbox import Message, NoAnswerError
+from inferencecache.core.log.jetstream import ApiError, NoStreamError
+from inferencecache.core.log.objects import ObjectDamagedError, ObjectMissingError, Objects, StoredObject
 from inferencecache.core.log.publisher import (
     NotStoredError,
     PayloadTooLargeError,
@@ -16,16 +20,34 @@ from inferencecache.core.log.publisher import (
     Publisher,
     WrongLastSequenceError,
 )
+from inferencecache.core.log.reader import Reader, Start, StreamMessage
 
 __all__ = [
+    "ApiError",
+    "Bucket",
+    "Entry",
+    "Gone",
     "Log",
     "Message",
     "NoAnswerError",
+    "NoStreamError",
     "NotConnectedError",
     "NotStoredError",
+    "ObjectDamagedError",
+    "ObjectMissingError",
+    "Objects",
     "PayloadTooLargeError",
     "PubAck",
     "Publisher",
+    "Reader",
+    "Start",
+    "StoredObject",
+    "StreamMessage",
     "Subscription",
+    "Watch",
     "WrongLastSequenceError",
+    "ensure_assets",
+    "ensure_layout",
+    "read_layout",
+    "wait_for_layout",
 ]

@@ -182,7 +182,7 @@ async def account_info(log: Log) -> AccountInfo:
 
 async def create_consumer(log: Log, stream: str, config: dict[str, Any]) -> ConsumerInfo:
     request = f"CONSUMER.CREATE.{stream}.{config['name']}"
-    if "filter_subject" in config:
+    if config.get("filter_subject", ">") != ">":
         request += f".{config['filter_subject']}"
     return await call(log, request, {"stream_name": stream, "config": config}, ConsumerInfo)
 

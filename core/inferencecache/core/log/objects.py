@@ -1,0 +1,217 @@
+"""Objects: large values in chunks, in the layout of JetStream's object store (`nats object` reads them).
+
+Names are unique and written once, so an object never changes under its reader. Reading asks for one
+chunk at a time: memory stays at a chunk however slow the consumer is, and a chunk that does not come
+within the idle limit ends the reading.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import hashlib
+from collections.abc import AsyncIterable, AsyncIterator, Iterable
+from datetime import UTC, datetime
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from inferencecache.core.log import jetstream
+from inferencecache.core.log.connection import Log
+from inferencecache.core.log.inbox import NoAnswerError
+
+CHUNK_BYTES: Final = 1024 * 1024
+IDLE_LIMIT_S: Final = 5.0
+_POLL_S: Final = 0.05
+_DIGEST: Final = "SHA-256="
+
+
+class ObjectMissingError(Exception):
+    """There is no object of that name."""
+
+    def __init__(self, name: str) -> None:
+        super().__init__(f"no object {name}")
+        self.name = name
+
+
+class ObjectDamagedError(Exception):
+    """Chunks are missing, did not come in time, or are not what was written."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(f"object {name}: {reason}")
+        self.name = name
+        self.reason = reason
+
+
+class StoredObject(NamedTuple):
+    """What an object is; `size` in bytes."""
+
+    name: str
+    size: int
+    digest: str
+
+
+class _Meta(msgspec.Struct):
+    name: str
+    bucket: str
+    nuid: str
+    size: int = 0
+    chunks: int = 0
+    digest: str = ""
+    mtime: str = ""
+    deleted: bool = False
+    options: dict[str, Any] = {}
+
+
+class Objects:
+    """One object store."""
+
+    def __init__(self, log: Log, bucket: str) -> None:
+        self.bucket = bucket
+        self._log = log
+        self._stream = f"OBJ_{bucket}"
+
+    async def put(self, name: str, chunks: Iterable[bytes] | AsyncIterable[bytes]) -> StoredObject:
+        """Store an object under a new name. Raises NotStoredError; nothing is visible until all is stored.
+
+        Pieces of any size are repacked into chunks of 1 MiB, or of what one message may carry.
+        """
+        chunk_bytes = min(CHUNK_BYTES, self._log.publisher.payload_limit)
+        chunk_id = _chunk_id(name)
+        digest = hashlib.sha256()
+        size = count = 0
+        async for chunk in _repack(chunks, chunk_bytes):
+            digest.update(chunk)
+            size += len(chunk)
+            count += 1
+            await self._log.publisher.publish(
+                self._chunks(chunk_id), chunk, msg_id=f"{chunk_id}.{count}", timeout_s=IDLE_LIMIT_S
+            )
+        meta = _Meta(
+            name=name,
+            bucket=self.bucket,
+            nuid=chunk_id,
+            size=size,
+            chunks=count,
+            digest=_DIGEST + base64.urlsafe_b64encode(digest.digest()).decode(),
+            mtime=datetime.now(UTC).isoformat(),
+            options={"max_chunk_size": chunk_bytes},
+        )
+        await self._log.publisher.publish(
+            self._meta(name),
+            msgspec.json.encode(meta),
+            headers={"Nats-Rollup": "sub"},
+            timeout_s=IDLE_LIMIT_S,
+        )
+        return StoredObject(name, size, meta.digest)
+
+    async def read(self, name: str) -> AsyncIterator[bytes]:
+        """The chunks in order; believe them only when the iteration has ended without an error.
+
+        Raises ObjectMissingError, ObjectDamagedError.
+        """
+        meta = await self._read_meta(name)
+        subject = self._chunks(meta.nuid)
+        digest = hashlib.sha256()
+        size = 0
+        sequence = 1
+        for number in range(meta.chunks):
+            stored = await self._next_chunk(name, subject, sequence, number)
+            sequence = stored.sequence + 1
+            size += len(stored.payload)
+            digest.update(stored.payload)
+            yield stored.payload
+        if size != meta.size:
+            raise ObjectDamagedError(name, f"{size} bytes of {meta.size}")
+        if _DIGEST + base64.urlsafe_b64encode(digest.digest()).decode() != meta.digest:
+            raise ObjectDamagedError(name, "the digest differs")
+
+    async def purge(self, name: str) -> None:
+        """Remove the object without leaving a tombstone; one that is gone is no error."""
+        await jetstream.purge_stream(self._log, self._stream, subject=self._meta(name))
+        await jetstream.purge_stream(self._log, self._stream, subject=self._chunks(_chunk_id(name)))
+
+    async def names(self) -> list[str]:
+        """Names of all whole objects."""
+        of_meta = await self._subjects("M")
+        return [base64.urlsafe_b64decode(token).decode() for token in of_meta]
+
+    async def unfinished(self) -> list[str]:
+        """Names whose chunks have no description: uploads that still run, or were interrupted."""
+        whole = {_chunk_id(name) for name in await self.names()}
+        return [_name_of(token) for token in await self._subjects("C") if token not in whole]
+
+    async def _subjects(self, kind: str) -> list[str]:
+        prefix = f"$O.{self.bucket}.{kind}."
+        info = await jetstream.stream_info(self._log, self._stream, subjects=prefix + ">")
+        return [subject[len(prefix) :] for subject in info.state.subjects or ()]
+
+    async def _read_meta(self, name: str) -> _Meta:
+        try:
+            stored = await jetstream.read_message(self._log, self._stream, last_of=self._meta(name))
+        except (jetstream.ApiError, NoAnswerError) as error:
+            raise ObjectDamagedError(name, str(error)) from None
+        if stored is None:
+            raise ObjectMissingError(name)
+        try:
+            meta = msgspec.json.decode(stored.payload, type=_Meta)
+        except (msgspec.DecodeError, ValueError) as error:
+            raise ObjectDamagedError(name, f"unreadable description: {error}") from None
+        if meta.deleted:
+            raise ObjectMissingError(name)
+        return meta
+
+    async def _next_chunk(
+        self, name: str, subject: str, sequence: int, number: int
+    ) -> jetstream.StoredMessage:
+        """A replica of the stream may lag behind its leader, so a missing chunk is awaited."""
+        try:
+            async with asyncio.timeout(IDLE_LIMIT_S):
+                while True:
+                    stored = await jetstream.read_direct(
+                        self._log, self._stream, sequence=sequence, next_of=subject, timeout_s=IDLE_LIMIT_S
+                    )
+                    if stored is not None:
+                        return stored
+                    await asyncio.sleep(_POLL_S)
+        except (TimeoutError, NoAnswerError, jetstream.ApiError) as error:
+            raise ObjectDamagedError(name, f"chunk {number} did not come: {error}") from None
+
+    def _chunks(self, chunk_id: str) -> str:
+        return f"$O.{self.bucket}.C.{chunk_id}"
+
+    def _meta(self, name: str) -> str:
+        return f"$O.{self.bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+
+
+def _chunk_id(name: str) -> str:
+    """Token of an object's chunks; it tells the name, so that what an interrupted upload left has one too."""
+    return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
+
+
+def _name_of(chunk_id: str) -> str:
+    return base64.urlsafe_b64decode(chunk_id + "=" * (-len(chunk_id) % 4)).decode()
+
+
+async def _repack(pieces: Iterable[bytes] | AsyncIterable[bytes], size: int) -> AsyncIterator[bytes]:
+    """Pieces of `size` bytes, the last one shorter."""
+    waiting = bytearray()
+    async for piece in _each(pieces):
+        if not waiting and len(piece) == size:
+            yield piece
+            continue
+        waiting += piece
+        while len(waiting) >= size:
+            yield bytes(waiting[:size])
+            del waiting[:size]
+    if waiting:
+        yield bytes(waiting)
+
+
+async def _each(pieces: Iterable[bytes] | AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+    if isinstance(pieces, AsyncIterable):
+        async for piece in pieces:
+            yield piece
+    else:
+        for piece in pieces:
+            yield piece
