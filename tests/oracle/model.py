@@ -49,6 +49,7 @@ DEFAULT_SWEEP_S: Final = 60
 REMEMBER_GONE_US: Final = 600 * SECOND_US
 FUTURE_US: Final = 5 * SECOND_US
 REPLICA_UPDATED: Final = 3
+INT64_MIN: Final = -(2**63)
 
 
 class Message(Protocol):
@@ -103,16 +104,24 @@ class Hold:
 
 @dataclass
 class Row:
-    """What is known of one replica. `incarnation` is empty when it never began."""
+    """What routers know of one replica. `incarnation` is empty when it never began."""
 
     incarnation: str = ""
     begun_at: int = 0
-    sequence: int = 0
-    pod_uid: str = ""
-    engine: str = ""
     alive_us: int = 0
     heard_us: int = 0
     stats: StatsRow | None = None
+
+
+@dataclass
+class Life:
+    """What indexers remember of a replica's current incarnation; `gone_us` once its pod is deleted."""
+
+    incarnation: str
+    begun_at: int
+    sequence: int
+    pod_uid: str
+    engine: str
     gone_us: int | None = None
 
 
@@ -138,6 +147,7 @@ class NaiveFold:
     tick_stamp_ns: int = 0
     holds: dict[HoldKey, Hold] = field(default_factory=dict)
     rows: dict[Replica, Row] = field(default_factory=dict)
+    lives: dict[Replica, Life] = field(default_factory=dict)
     gone_uids: dict[str, int] = field(default_factory=dict)
     policy_revision: int = 0
     policies: dict[str, TenantPolicy] = field(default_factory=dict)
@@ -225,56 +235,49 @@ class NaiveFold:
 
     def _judge(self, of: Replica, position: Position, batch: Batch) -> list[Wanted] | None:
         """None when the batch counts; else it is dropped and the list says what to ask for."""
-        row = self.rows.get(of, Row())
-        begin = batch.records[0] if batch.records else None
-        if batch.incarnation == "":
+        if batch.incarnation == "" or of.tenant == PROBE_TENANT:
             return []
-        if batch.incarnation != row.incarnation:
+        life = self.lives.get(of)
+        if life is None or batch.incarnation != life.incarnation:
+            begin = batch.records[0] if batch.records else None
             if isinstance(begin, Begin):
                 if begin.pod_uid in self.gone_uids:
                     return []
                 self._begin(of, begin, position, batch)
                 return None
-            if row.incarnation == "":
+            if life is None:
                 return [Wanted(of, "resync", batch.incarnation, 0)]
-            return [Wanted(of, "fenced", batch.incarnation, row.begun_at)]
-        if row.gone_us is not None:
+            return [Wanted(of, "fenced", batch.incarnation, life.begun_at)]
+        if life.gone_us is not None or batch.sequence <= life.sequence:
             return []
-        if batch.sequence <= row.sequence:
-            return []
-        if batch.sequence > row.sequence + 1:
+        if batch.sequence > life.sequence + 1:
             self._doubt(of)
-            return [Wanted(of, "resync", batch.incarnation, row.begun_at)]
-        row.sequence = batch.sequence
+            return [Wanted(of, "resync", batch.incarnation, life.begun_at)]
+        life.sequence = batch.sequence
         return None
 
     def _begin(self, of: Replica, begin: Begin, position: Position, batch: Batch) -> None:
-        before = self.rows.get(of, Row())
-        if begin.engine and begin.engine == before.engine:
+        before = self.lives.get(of)
+        if before is not None and begin.engine and begin.engine == before.engine:
             self._doubt(of)
         else:
             self._release_all(of)
-        self.rows[of] = Row(
-            incarnation=batch.incarnation,
-            begun_at=position.sequence,
-            sequence=batch.sequence,
-            pod_uid=begin.pod_uid,
-            engine=begin.engine,
-            alive_us=0,
-            stats=before.stats,
-        )
+        begun_at, incarnation = position.sequence, batch.incarnation
+        self.lives[of] = Life(incarnation, begun_at, batch.sequence, begin.pod_uid, begin.engine)
+        stats = self.rows[of].stats if of in self.rows else None
+        self.rows[of] = Row(incarnation, begun_at, stats=stats)
 
     def _gone(self, record: Gone, position: Position) -> None:
         if not record.pod_uid:
             return
         gone_us = self._message_time(position)
         self.gone_uids[record.pod_uid] = gone_us
-        for of, row in self.rows.items():
+        for of, life in self.lives.items():
             is_named = of.tenant == record.tenant and _is_rank_of(of.replica, record.replica)
-            if is_named and row.pod_uid == record.pod_uid:
+            if is_named and life.pod_uid == record.pod_uid:
                 self._release_all(of)
-                row.stats = None
-                row.gone_us = gone_us
+                self.rows.pop(of, None)
+                life.gone_us = gone_us
 
     # ------------------------------------------------------------------ time
 
@@ -289,8 +292,8 @@ class NaiveFold:
         if self.ticks == 0:
             return 0
         if sender.channel == "g" and timestamp_us != 0 and timestamp_us <= self.time_us + FUTURE_US:
-            return timestamp_us
-        return message_us - max(0, batch.age_ms) * 1000
+            return max(timestamp_us, INT64_MIN)
+        return max(message_us - max(0, batch.age_ms) * 1000, INT64_MIN)
 
     def _claim(self, claim: Claim, position: Position) -> None:
         if self.log_epoch and self.log_epoch != claim.log_epoch:
@@ -323,10 +326,12 @@ class NaiveFold:
         for hold in self.holds.values():
             hold.last_seen_us = time_us
         for row in self.rows.values():
-            row.alive_us = row.heard_us = time_us
+            row.heard_us = time_us
+            row.alive_us = time_us if row.alive_us else 0
             if row.stats is not None:
                 row.stats = msgspec.structs.replace(row.stats, live_us=time_us, reported_us=time_us)
-            row.gone_us = None if row.gone_us is None else time_us
+        for life in self.lives.values():
+            life.gone_us = None if life.gone_us is None else time_us
         self.gone_uids = dict.fromkeys(self.gone_uids, time_us)
 
     def effective_us(self, key: HoldKey) -> int:
@@ -415,10 +420,14 @@ class NaiveFold:
             ttl_us = self.ttl_us(of.tenant)
             if row.stats is not None and self.time_us - row.stats.live_us >= ttl_us:
                 row.stats = None
-            if row.stats is None and not self.holds_of(of):
-                is_remembered = row.gone_us is not None and self.time_us - row.gone_us < REMEMBER_GONE_US
-                if self.time_us - row.heard_us >= ttl_us and not is_remembered:
-                    del self.rows[of]
+            is_silent = self.time_us - row.heard_us >= ttl_us
+            if is_silent and row.stats is None and not any(key.of == of for key in self.holds):
+                del self.rows[of]
+                if of in self.lives and self.lives[of].gone_us is None:
+                    del self.lives[of]
+        for of, life in list(self.lives.items()):
+            if life.gone_us is not None and self.time_us - life.gone_us >= REMEMBER_GONE_US:
+                del self.lives[of]
         for uid, gone_us in list(self.gone_uids.items()):
             if self.time_us - gone_us >= REMEMBER_GONE_US:
                 del self.gone_uids[uid]
@@ -448,11 +457,6 @@ class NaiveFold:
         for key in victims[: max(0, len(victims) - self.max_entries)]:
             del self.holds[key]
             self.evictions[self.algorithm(key.tenant), "cap"] += 1
-
-    # ------------------------------------------------------------------ counting
-
-    def holds_of(self, of: Replica) -> list[HoldKey]:
-        return [key for key in self.holds if key.of == of]
 
 
 def _split(width: int, hashes: bytes, count_of_empty: int) -> list[bytes] | None:
