@@ -12,6 +12,7 @@ app = typer.Typer(
     help="Cache-aware routing hints for LLM engines: run it here, ask it, look into it.",
     no_args_is_help=True,
     pretty_exceptions_enable=False,
+    rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command()(up)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from rich.bar import Bar
-from rich.columns import Columns
 from rich.console import Group, RenderableType
 from rich.panel import Panel
 from rich.table import Table
@@ -12,7 +13,8 @@ from rich.text import Text
 from inferencecache.cli.load.figures import GroupFigures, quantile
 from inferencecache.cli.load.run import LoadRun
 
-BAR_WIDTH = 24
+BAR_WIDTH: Final = 24
+PANEL_WIDTH: Final = 96
 
 
 class RunView:
@@ -23,12 +25,15 @@ class RunView:
         self._figures = run.figures
 
     def __rich__(self) -> RenderableType:
-        details = Columns([self._engines(), self._reasons(), self._routers()], padding=(0, 4))
+        beside = Table.grid(padding=(0, 4))
+        beside.add_row(self._engines(), Group(self._routers(), Text(), self._reasons()))
+        figures = self._figures
         return Panel(
-            Group(self._groups(), Text(), details),
+            Group(self._groups(), Text(), beside),
             title=f"inference-cache, after {self._run.elapsed_s:.0f} s",
-            subtitle=f"hints ahead by [bold]{self._figures.advantage_points:+.1f}[/bold] points",
+            subtitle=f"hints ahead by [bold]{figures.advantage_points:+.1f}[/bold] points of cached share",
             border_style="cyan",
+            width=PANEL_WIDTH,
         )
 
     def line(self) -> str:
@@ -45,29 +50,14 @@ class RunView:
         )
 
     def _groups(self) -> Table:
-        table = Table(box=None, pad_edge=False)
-        for heading in (
-            "",
-            "prompt tokens from cache",
-            "",
-            "last 10 s",
-            "first token p50",
-            "p99",
-            "turns",
-            "skew",
-        ):
-            table.add_column(
-                heading, justify="left" if heading in ("", "prompt tokens from cache") else "right"
-            )
+        table = _table("", "prompt tokens from cache", "", "last 10 s", "TTFT p50", "p99", "turns", "skew")
+        table.columns[1].justify = "left"
         table.add_row(*_group_row("with hints", self._figures.hinted, "green"))
         table.add_row(*_group_row("round robin", self._figures.control, "yellow"))
         return table
 
     def _engines(self) -> Table:
-        table = Table(box=None, pad_edge=False)
-        table.add_column("engine")
-        for heading in ("turns", "in flight"):
-            table.add_column(heading, justify="right")
+        table = _table("engine", "turns", "in flight")
         for pool, figures in (
             (self._run.hinted, self._figures.hinted),
             (self._run.control, self._figures.control),
@@ -78,18 +68,13 @@ class RunView:
         return table
 
     def _reasons(self) -> Table:
-        table = Table(box=None, pad_edge=False)
-        table.add_column("reason code")
-        table.add_column("lookups", justify="right")
+        table = _table("reason code", "lookups")
         for code, count in self._figures.reasons.most_common():
             table.add_row(code, str(count))
         return table
 
     def _routers(self) -> Table:
-        table = Table(box=None, pad_edge=False)
-        table.add_column("router")
-        for heading in ("event visible p50", "p99", "view age"):
-            table.add_column(heading, justify="right")
+        table = _table("router", "events visible after p50", "p99", "view age")
         for name, delays in self._figures.visible_s.items():
             age = self._figures.view_age_s[name]
             table.add_row(
@@ -99,6 +84,14 @@ class RunView:
                 "-" if age is None else f"{age:.1f} s",
             )
         return table
+
+
+def _table(first: str, *others: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    table.add_column(first, no_wrap=True)
+    for heading in others:
+        table.add_column(heading, justify="right", no_wrap=True)
+    return table
 
 
 def _group_row(name: str, figures: GroupFigures, colour: str) -> tuple[RenderableType, ...]:

@@ -43,12 +43,11 @@ def lookup(
     Give the prompt in one form: --tokens, --hashes, --prefix-hash or --text. The exit code is 0 whatever
     the answer says, and 1 when the router cannot be asked.
 
+    \b
     Try:
-
-        inferencecache lookup --tokens 1,2,3,4
-
-        inferencecache lookup --tokens @prompt.txt --tenant demo --model demo-model --json
-    """
+      inferencecache lookup --tokens 1,2,3,4
+      inferencecache lookup --tokens @prompt.txt --tenant demo --model demo-model --json
+    """  # noqa: D301 - click takes \b for: keep these lines as they are
     request = pb.LookupRouteRequest(
         model_id=model, tenant_id=tenant, hash_scheme=scheme, adapter_id=adapter, prompt_text=text or ""
     )

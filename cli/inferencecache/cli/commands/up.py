@@ -52,14 +52,12 @@ def up(
     without hints as a control group. Users hold conversations; each turn goes both to the engine that a
     router names and, round robin, to the control group. Ctrl-C stops everything.
 
+    \b
     Try:
-
-        inferencecache up
-
-        inferencecache up --once --json
-
-        inferencecache up --no-load --state-dir ./state
-    """
+      inferencecache up
+      inferencecache up --once --json
+      inferencecache up --no-load --state-dir ./state
+    """  # noqa: D301 - click takes \b for: keep these lines as they are
     raise typer.Exit(
         run_up(
             UpOptions(
