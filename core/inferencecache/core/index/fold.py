@@ -1,0 +1,355 @@
+"""The fold: what the records of one partition's log make of its state, one message after the other.
+
+The state is a pure function of the log (or of a snapshot and the log behind it): no clock, no settings,
+no chance. A message of a sidecar is judged first: it counts when its incarnation is the one that began
+last and its sequence is the next. Then its records apply in list order, and the batch as a whole is
+followed by the tenant's quota and the global cap [IDX-16]. What the fold cannot do itself it asks for in
+`Folded.wanted`; only the owner's shell sends that.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Final, Literal, NamedTuple
+
+import msgspec
+import numpy as np
+
+from inferencecache.core.index.changes import ChangeLog
+from inferencecache.core.index.clock import SECOND_US, LogClock
+from inferencecache.core.index.keys import MalformedHashesError, key_array
+from inferencecache.core.index.view import View
+from inferencecache.core.index.writer import Writer, changed
+from inferencecache.schemas.deltas import ReplicaName, ReplicaRow, StatsRow
+from inferencecache.schemas.ids import PROBE_TENANT, Incarnation, ModelId, ReplicaId, TenantId
+from inferencecache.schemas.positions import Position
+from inferencecache.schemas.records import (
+    TIER_COLDEST,
+    TIER_T1,
+    Alive,
+    Batch,
+    Begin,
+    Budget,
+    Claim,
+    Cleared,
+    Complete,
+    Credit,
+    DecodedBatch,
+    Event,
+    Evicted,
+    Gap,
+    Gone,
+    PolicyApplied,
+    Stats,
+    Stored,
+    Tick,
+)
+from inferencecache.schemas.requests import ResyncRequest
+from inferencecache.schemas.senders import ControlSender, ReplicaSender, Sender
+
+REMEMBER_GONE_US: Final = 600 * SECOND_US
+"""How long the uid of a deleted pod, and its incarnation, are remembered against late messages."""
+REPLICA_UPDATED: Final = 3
+"""`CacheEvent.Type` of the event that says a replica with statistics is alive [IDX-48]."""
+
+Dropped = Literal[
+    "undecodable", "reserved", "no_incarnation", "unknown", "fenced", "gone", "duplicate", "jump"
+]
+"""Why a whole batch did not count. `unknown`: no `Begin` of its incarnation in reach; `fenced`: another
+incarnation is current; `gone`: its pod is deleted; `jump`: a batch before it is missing."""
+
+
+class LogMessage(NamedTuple):
+    """One message of an events stream; `batch` is None when its payload is no batch at all."""
+
+    position: Position
+    sender: Sender
+    batch: DecodedBatch | None
+
+
+class ResyncWanted(NamedTuple):
+    """A request that a producer should get."""
+
+    tenant: TenantId
+    model: ModelId
+    replica: ReplicaId
+    request: ResyncRequest
+
+
+class Folded(NamedTuple):
+    """What came of a message.
+
+    `wanted`: what to ask of producers. `dropped`: why the batch did not count. Records left out of it:
+    `malformed` ones, `misplaced` ones that its sender may not send, `unknown` kinds, and `outdated` ones
+    of an owner that is not the last claim's.
+    """
+
+    wanted: tuple[ResyncWanted, ...] = ()
+    dropped: Dropped | None = None
+    malformed: int = 0
+    misplaced: int = 0
+    unknown: int = 0
+    outdated: int = 0
+
+
+class Life(msgspec.Struct):
+    """What the fold remembers of a replica's current incarnation, beside the row.
+
+    `sequence` is that of the last batch that counted, `begun_at` the log sequence of the `Begin`.
+    `gone_us` is set once the pod is deleted: then nothing of this incarnation counts any more.
+    """
+
+    incarnation: Incarnation
+    begun_at: int
+    sequence: int
+    pod_uid: str
+    engine: str
+    gone_us: int | None = None
+
+
+class Fold:
+    """A view and what only indexers keep: incarnations, remembered uids, clock, policy and budgets."""
+
+    def __init__(self, capacity: int = 1 << 16) -> None:
+        self.view = View(capacity, is_indexer=True)
+        self.changes = ChangeLog()
+        self._write = Writer(self.view, self.changes)
+        self._begin_epoch()
+
+    def _begin_epoch(self) -> None:
+        self.clock = LogClock()
+        self.lives: dict[ReplicaName, Life] = {}
+        self.gone_uids: dict[str, int] = {}
+        self.policy = PolicyApplied(self.view.owner, 0, 0)
+        self.budget = Budget(self.view.owner, 0, -1)
+
+    def fold(self, message: LogMessage) -> Folded:
+        """Take the next message of the log."""
+        position, sender, decoded = message
+        if decoded is None:
+            folded = Folded(dropped="undecodable")
+        elif isinstance(sender, ControlSender):
+            folded = self._fold_control(sender, position, decoded)
+        else:
+            folded = self._fold_replica(sender, position, decoded)
+        self._write.close(position)
+        return folded
+
+    # ---------------------------------------------------------------------------- about a replica
+
+    def _fold_replica(self, sender: ReplicaSender, position: Position, decoded: DecodedBatch) -> Folded:
+        name = ReplicaName(sender.tenant, sender.model, sender.replica)
+        batch = decoded.batch
+        if sender.channel == "e":
+            dropped, request = self._judge(name, position, batch)
+            if dropped is not None:
+                wanted = (ResyncWanted(name.tenant, name.model, name.replica, request),) if request else ()
+                return Folded(wanted, dropped)
+        message_us = self.clock.message_time(position.time_ns)
+        replica = self.view.holders.replica(name)
+        row = heard = changed(replica.row or ReplicaRow(name), heard_us=message_us)
+        self._write.put_row(heard)
+        observed_us = self.clock.observed(message_us, batch.age_ms)
+        malformed, misplaced = decoded.malformed, 0
+        for record in batch.records:
+            time_us = observed_us
+            if sender.channel == "g" and isinstance(record, Stored | Stats | Event):
+                time_us = self.clock.reported(message_us, batch.age_ms, record.timestamp_us)
+            match record:
+                case Stored():
+                    malformed += not self._store(name, record, time_us)
+                case Evicted():
+                    malformed += not self._evict(name, record)
+                case Stats():
+                    row = changed(row, stats=_stats_row(record, time_us))
+                case Cleared():
+                    self._write.clear(name)
+                    row = changed(row, stats=None)
+                case Event():
+                    if record.type == REPLICA_UPDATED and row.stats is not None:
+                        row = changed(row, stats=msgspec.structs.replace(row.stats, live_us=time_us))
+                case Alive() if sender.channel == "e":
+                    row = changed(row, alive_us=time_us)
+                case Gap() if sender.channel == "e":
+                    self._write.doubt(name)
+                case Complete() if sender.channel == "e":
+                    for holder in self._write.holders_of(name):
+                        self._write.release_uncertain(holder)
+                case Begin() if sender.channel == "e":
+                    pass
+                case _:
+                    misplaced += 1
+        if row is not heard:
+            self._write.put_row(row)
+        return Folded((), None, malformed, misplaced, decoded.unknown)
+
+    def _store(self, name: ReplicaName, record: Stored, seen_us: int) -> bool:
+        """Answers whether the record made sense; one without a scheme does, but is empty [IDX-21]."""
+        if record.scheme == "":
+            return True
+        if len(record.token_counts) % 4:
+            return False
+        token_counts = np.frombuffer(record.token_counts, np.int32)
+        try:
+            width, keys = key_array(record.width, record.hashes, len(token_counts))
+        except MalformedHashesError:
+            return False
+        if len(keys) != len(token_counts):
+            return False
+        replica = self.view.holders.replica(name)
+        kind = (record.scheme, record.adapter, width)
+        self._write.hold(replica, kind, keys, token_counts, _stored_tier(record.tier), seen_us)
+        return True
+
+    def _evict(self, name: ReplicaName, record: Evicted) -> bool:
+        """Answers whether the record made sense. An empty adapter means every one [IDX-45]."""
+        try:
+            width, keys = key_array(record.width, record.hashes, record.count)
+        except MalformedHashesError:
+            return False
+        for holder in self._write.holders_of(name):
+            of = holder.name
+            if of.width == width and record.adapter in {"", of.adapter}:
+                self._write.release(holder, keys)
+        return True
+
+    # ----------------------------------------------------------------------------- incarnations
+
+    def _judge(
+        self, name: ReplicaName, position: Position, batch: Batch
+    ) -> tuple[Dropped | None, ResyncRequest | None]:
+        """Does a sidecar's batch count? Answers why not, and what to tell its sender."""
+        incarnation = batch.incarnation
+        if name.tenant == PROBE_TENANT:
+            return "reserved", None
+        if not incarnation:
+            return "no_incarnation", None
+        life = self.lives.get(name)
+        if life is None or incarnation != life.incarnation:
+            begin = batch.records[0] if batch.records else None
+            if isinstance(begin, Begin):
+                if begin.pod_uid in self.gone_uids:
+                    return "gone", None
+                self._begin(name, position, batch, begin)
+                return None, None
+            if life is None:
+                return "unknown", ResyncRequest("resync", incarnation)
+            return "fenced", ResyncRequest("fenced", incarnation, life.begun_at)
+        if life.gone_us is not None:
+            return "gone", None
+        if batch.sequence <= life.sequence:
+            return "duplicate", None
+        if batch.sequence > life.sequence + 1:
+            self._write.doubt(name)
+            return "jump", ResyncRequest("resync", incarnation, life.begun_at)
+        life.sequence = batch.sequence
+        return None, None
+
+    def _begin(self, name: ReplicaName, position: Position, batch: Batch, begin: Begin) -> None:
+        """Another incarnation: earlier holds go, unless it certainly reads the same engine process."""
+        life = self.lives.get(name)
+        if begin.engine and life is not None and begin.engine == life.engine:
+            self._write.doubt(name)
+        else:
+            self._write.clear(name)
+        begun_at = position.sequence
+        self.lives[name] = Life(batch.incarnation, begun_at, batch.sequence, begin.pod_uid, begin.engine)
+        row = self.view.holders.replica(name).row or ReplicaRow(name)
+        self._write.put_row(changed(row, incarnation=batch.incarnation, begun_at=begun_at, alive_us=0))
+
+    # ---------------------------------------------------------------------- about the partition
+
+    def _fold_control(self, sender: ControlSender, position: Position, decoded: DecodedBatch) -> Folded:
+        misplaced = outdated = 0
+        for record in decoded.batch.records:
+            match sender.role, record:
+                case "o", Claim():
+                    self._claim(record, position)
+                case "o", Tick() | PolicyApplied() | Budget() if not self._is_owners(record):
+                    outdated += 1
+                case "o", Tick():
+                    self._tick(record, position)
+                case "o", PolicyApplied():
+                    self.policy = record
+                case "o", Budget():
+                    self.budget = record
+                case "c", Gone():
+                    self._gone(record, position)
+                case "r", Credit():
+                    pass
+                case _:
+                    misplaced += 1
+        return Folded((), None, decoded.malformed, misplaced, decoded.unknown, outdated)
+
+    def _is_owners(self, record: Tick | PolicyApplied | Budget) -> bool:
+        """Is the record of the last claim's owner? A paused former owner's are not."""
+        view = self.view
+        return bool(view.owner) and (record.owner, record.owner_epoch) == (view.owner, view.owner_epoch)
+
+    def _claim(self, claim: Claim, position: Position) -> None:
+        """The last claim wins; one of another log epoch empties the partition for everybody."""
+        view = self.view
+        if view.log_epoch and view.log_epoch != claim.log_epoch:
+            self._write.empty()
+            self._begin_epoch()
+        view.log_epoch = claim.log_epoch
+        view.owner = claim.owner
+        view.owner_epoch = position.sequence
+
+    def _tick(self, tick: Tick, position: Position) -> None:
+        starts = self.clock.tick(tick.wall_us, position.time_ns)
+        self.view.time_us = time_us = self.clock.time_us
+        if starts:
+            self._write.start_time(time_us)
+            self.gone_uids = dict.fromkeys(self.gone_uids, time_us)
+            for life in self.lives.values():
+                life.gone_us = None if life.gone_us is None else time_us
+
+    def _gone(self, gone: Gone, position: Position) -> None:
+        """A pod is deleted: it and its ranks hold nothing any more, in every model of the tenant."""
+        if not gone.pod_uid:
+            return
+        gone_us = self.clock.message_time(position.time_ns)
+        self.gone_uids.pop(gone.pod_uid, None)
+        self.gone_uids[gone.pod_uid] = gone_us
+        for name, life in self.lives.items():
+            is_named = name.tenant == gone.tenant and _is_rank_of(name.replica, gone.replica)
+            if is_named and life.pod_uid == gone.pod_uid:
+                life.gone_us = gone_us
+                self._write.clear(name)
+                self._write.forget_row(name)
+
+
+def _stored_tier(tier: int) -> int:
+    """As it is kept: unspecified is T1, negative the coldest [IDX-35, IDX-36]."""
+    if tier == 0:
+        return TIER_T1
+    return tier if 0 < tier < TIER_COLDEST else TIER_COLDEST
+
+
+def _stats_row(stats: Stats, time_us: int) -> StatsRow:
+    return StatsRow(
+        stats.cache_memory_bytes,
+        _finite(stats.hit_rate),
+        _finite(stats.pressure),
+        stats.t2_hit_tokens,
+        stats.t2_query_tokens,
+        stats.requests_running,
+        stats.requests_waiting,
+        _finite(stats.kv_usage),
+        reported_us=time_us,
+        live_us=time_us,
+    )
+
+
+def _finite(value: float) -> float:
+    """No number and no bound count as 0 [IDX-40]."""
+    return float(value) if math.isfinite(value) else 0.0
+
+
+def _is_rank_of(replica: str, pod: str) -> bool:
+    """Is this the pod, or one of its data-parallel ranks, `<pod>@dp<n>`?"""
+    if not replica.startswith(pod):
+        return False
+    rank = replica[len(pod) :]
+    return not rank or (rank.startswith("@dp") and rank[3:].isascii() and rank[3:].isdigit())

@@ -1,0 +1,558 @@
+# mypy: disable-error-code="no-untyped-def,no-untyped-call"
+# Numba infers the types of kernels from their signatures; their arrays have none that mypy knows.
+"""The loops over the table's arrays, compiled.
+
+A *slot* is a 32-bit word of the open-addressing table (linear probing): 0 when free, else the number
+of a node plus one in its low bits and, in the bits above, some of the key's hash, so that probing rarely
+reads a node in vain. A slot stands for one key of one keyspace; its node begins the chain of the key's
+holders (`next`). A *node* is one hold. The nodes of a holder form a doubly linked list (`before`,
+`after`), so that clearing a holder costs what it holds. Free nodes are chained by `next`.
+
+Kernels take whole columns. Those that change holds answer `Difference`: the changes in holds, in keys,
+of the digest and of the access digest, the last two modulo 2**64.
+
+Arrays that only an indexer has (`access`, `due`) are empty for a router. `due` has, for each stretch of
+`STRETCH` nodes, a time before which none of its holds expires, so that a sweep reads only what may be due.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+
+import numba
+import numpy as np
+from numba import types
+from numpy.typing import NDArray
+
+from inferencecache.core.index import digest
+
+NODE: Final = np.dtype(
+    [
+        ("key", np.uint64),
+        ("seen", np.int64),
+        ("tokens", np.int32),
+        ("holder", np.int32),
+        ("mark", np.uint32),
+        ("next", np.int32),
+        ("before", np.int32),
+        ("after", np.int32),
+    ],
+    align=True,
+)
+"""One hold: `seen` in µs, `mark` = twice the tier, plus 1 if uncertain; `holder` is -1 in a free node."""
+
+HOLDER: Final = np.dtype(
+    [
+        ("identity", np.uint64),
+        ("seed", np.uint64),
+        ("alive", np.int64),
+        ("ttl", np.int64),
+        ("first", np.int32),
+        ("count", np.int32),
+        ("certain", np.int32),
+        ("keyspace", np.int32),
+        ("replica", np.int32),
+        ("spare", np.int32),
+    ],
+    align=True,
+)
+"""One holder: `identity` as in `digest`, `seed` of its keyspace for placing keys, `alive` and `ttl` in µs,
+`first` node of its list or -1, how many nodes it has and how many of them are certain."""
+
+COUNTS: Final = 3
+FREE, USED, ENTRIES = range(COUNTS)
+"""Of the table's counts: first free node or -1, nodes ever used, holds."""
+
+STRETCH_BITS: Final = 10
+STRETCH: Final = 1 << STRETCH_BITS
+NONE: Final = -1
+
+Difference = tuple[int, int, int, int]
+Array = NDArray[Any]
+
+_Kernel = Callable[..., Any]
+_log = logging.getLogger(__name__)
+
+_nodes = numba.from_dtype(NODE)[::1]
+_holders = numba.from_dtype(HOLDER)[::1]
+_slots = types.Array(types.uint32, 1, "C")
+_access = types.Array(types.uint32, 1, "C")
+_i64s = types.Array(types.int64, 1, "C")
+_i32s = types.Array(types.int32, 1, "C")
+_u64s = types.Array(types.uint64, 1, "C")
+_u32s = types.Array(types.uint32, 1, "C")
+_keys = types.Array(types.uint64, 1, "C", readonly=True)
+_counts = types.Array(types.int32, 1, "C", readonly=True)
+_uncounts = types.Array(types.uint32, 1, "C", readonly=True)
+_i32, _i64, _u32, _u64 = types.int32, types.int64, types.uint32, types.uint64
+_difference = types.Tuple((_i64, _i64, _u64, _u64))
+_table = (_nodes, _holders, _slots, _access, _i64s, _i64s)
+
+_is_told = False
+
+
+def _compile(signature: Any, function: _Kernel) -> _Kernel:
+    """Compile, keeping the result on disk; in memory alone where no folder for it is writable."""
+    global _is_told  # noqa: PLW0603 - one line for a process, not for a kernel
+    try:
+        compiled: _Kernel = numba.njit(signature, cache=True, nogil=True)(function)
+        return compiled
+    except RuntimeError as error:
+        if "cannot cache" not in str(error):
+            raise
+        if not _is_told:
+            _log.warning("no writable folder for compiled kernels, start takes longer; set NUMBA_CACHE_DIR")
+            _is_told = True
+    in_memory: _Kernel = numba.njit(signature, nogil=True)(function)
+    return in_memory
+
+
+def kernel(*signature: Any) -> Callable[[_Kernel], _Kernel]:
+    """A function compiled for exactly this signature (result first), which runs without the GIL."""
+    result, *arguments = signature
+    return lambda function: _compile(result(*arguments), function)
+
+
+def part(function: _Kernel) -> _Kernel:
+    """A function that kernels call."""
+    inlined: _Kernel = numba.njit(nogil=True)(function)
+    return inlined
+
+
+_ONE: Final = np.uint64(1)
+_30, _27, _31, _32 = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
+_MIX_FIRST: Final = np.uint64(digest.MIX_FIRST)
+_MIX_SECOND: Final = np.uint64(digest.MIX_SECOND)
+_KEY_FACTOR: Final = np.uint64(digest.KEY_FACTOR)
+_SEEN_FACTOR: Final = np.uint64(digest.SEEN_FACTOR)
+_ZERO: Final = np.uint64(0)
+
+
+@part
+def _mix(value):
+    value = (value ^ (value >> _30)) * _MIX_FIRST
+    value = (value ^ (value >> _27)) * _MIX_SECOND
+    return value ^ (value >> _31)
+
+
+@part
+def _entry_hash(identity, key, tokens, seen, mark):
+    value = _mix(identity ^ key * _KEY_FACTOR)
+    value = _mix(value ^ np.uint64(seen) * _SEEN_FACTOR)
+    return _mix(value ^ (np.uint64(np.uint32(tokens)) << _32) ^ np.uint64(mark))
+
+
+@part
+def _node_hash(nodes, identity, node):
+    at = nodes[node]
+    return _entry_hash(identity, at["key"], at["tokens"], at["seen"], at["mark"])
+
+
+@part
+def _access_hash(identity, key, count):
+    if count == 0:
+        return _ZERO
+    return _mix(_mix(identity ^ key * _KEY_FACTOR) ^ np.uint64(count))
+
+
+# ------------------------------------------------------------------------------------------- slots
+
+
+@part
+def _place(key, seed):
+    """Hash of a key in its keyspace: the low bits are its home slot, the high half its tag."""
+    return _mix(key ^ seed)
+
+
+@part
+def _number_mask(nodes):
+    """The bits of a slot that number a node of this pool."""
+    mask = 1
+    while mask < len(nodes) + 1:
+        mask = 2 * mask + 1
+    return np.uint32(mask)
+
+
+@part
+def _node_of(slot, numbers):
+    return np.int64(slot & numbers) - 1
+
+
+@part
+def _slot_of(node, place, numbers):
+    return np.uint32(node + 1) | (np.uint32(place >> _32) & ~numbers)
+
+
+@part
+def _find(nodes, holders, slots, numbers, keyspace, key, place):
+    """The slot of a key, or the free one where it belongs."""
+    mask = np.int64(len(slots) - 1)
+    at = np.int64(place) & mask
+    tag = np.uint32(place >> _32) & ~numbers
+    while True:
+        slot = slots[at]
+        if slot == 0:
+            return at
+        if (slot & ~numbers) == tag:
+            node = _node_of(slot, numbers)
+            if nodes[node]["key"] == key and holders[nodes[node]["holder"]]["keyspace"] == keyspace:
+                return at
+        at = (at + 1) & mask
+
+
+@part
+def _free_slot(nodes, holders, slots, numbers, at):
+    """Empty a slot and move back those behind it that would no longer be found."""
+    mask = np.int64(len(slots) - 1)
+    hole = at
+    while True:
+        at = (at + 1) & mask
+        slot = slots[at]
+        if slot == 0:
+            break
+        node = nodes[_node_of(slot, numbers)]
+        home = np.int64(_place(node["key"], holders[node["holder"]]["seed"])) & mask
+        if ((at - home) & mask) >= ((at - hole) & mask):
+            slots[hole] = slot
+            hole = at
+    slots[hole] = np.uint32(0)
+
+
+# ------------------------------------------------------------------------------------------- nodes
+
+
+@part
+def _take_node(nodes, counts):
+    node = counts[FREE]
+    if node == NONE:
+        node = counts[USED]
+        counts[USED] = node + 1
+    else:
+        counts[FREE] = nodes[node]["next"]
+    counts[ENTRIES] += 1
+    return node
+
+
+@part
+def _link(nodes, holders, holder, node):
+    """Put a node first in its holder's list."""
+    first = holders[holder]["first"]
+    nodes[node]["holder"] = holder
+    nodes[node]["before"] = NONE
+    nodes[node]["after"] = first
+    if first != NONE:
+        nodes[first]["before"] = node
+    holders[holder]["first"] = node
+    holders[holder]["count"] += 1
+
+
+@part
+def _fell_due(due, node, time):
+    if len(due) > 0 and time < due[node >> STRETCH_BITS]:
+        due[node >> STRETCH_BITS] = time
+
+
+@part
+def _remove(nodes, holders, slots, access, counts, numbers, at, previous, node):
+    """Take a node out of the chain that begins at slot `at`, out of its holder's list and of the pool.
+
+    Answers (keys that vanished, the node's hash, its access count's hash).
+    """
+    of = nodes[node]
+    holder = of["holder"]
+    identity = holders[holder]["identity"]
+    entry = _node_hash(nodes, identity, node)
+    count = _ZERO
+    if len(access) > 0:
+        count = _access_hash(identity, of["key"], access[node])
+        access[node] = np.uint32(0)
+    following = of["next"]
+    vanished = 0
+    if previous != NONE:
+        nodes[previous]["next"] = following
+    elif following != NONE:
+        slots[at] = (slots[at] & ~numbers) | np.uint32(following + 1)
+    else:
+        _free_slot(nodes, holders, slots, numbers, at)
+        vanished = 1
+    before, after = of["before"], of["after"]
+    if before == NONE:
+        holders[holder]["first"] = after
+    else:
+        nodes[before]["after"] = after
+    if after != NONE:
+        nodes[after]["before"] = before
+    holders[holder]["count"] -= 1
+    if of["mark"] & np.uint32(1) == 0:
+        holders[holder]["certain"] -= 1
+    nodes[node]["holder"] = NONE
+    nodes[node]["next"] = counts[FREE]
+    counts[FREE] = node
+    counts[ENTRIES] -= 1
+    return vanished, entry, count
+
+
+@part
+def _remove_node(nodes, holders, slots, access, counts, numbers, node):
+    """As `_remove`, of a node whose place in its chain is not known yet."""
+    of = nodes[node]
+    holder = holders[of["holder"]]
+    place = _place(of["key"], holder["seed"])
+    at = _find(nodes, holders, slots, numbers, holder["keyspace"], of["key"], place)
+    previous = NONE
+    walk = _node_of(slots[at], numbers)
+    while walk != node:
+        previous = walk
+        walk = np.int64(nodes[walk]["next"])
+    return _remove(nodes, holders, slots, access, counts, numbers, at, previous, node)
+
+
+@part
+def _upsert(nodes, holders, slots, access, due, counts, numbers, holder, key, tokens, mark, seen):
+    """Answers (1 if the hold is new, 1 if its key is, difference of the digest)."""
+    of = holders[holder]
+    identity = of["identity"]
+    place = _place(key, of["seed"])
+    at = _find(nodes, holders, slots, numbers, of["keyspace"], key, place)
+    is_new, is_new_key, difference = 0, 0, _ZERO
+    if slots[at] == 0:
+        node = _take_node(nodes, counts)
+        slots[at] = _slot_of(node, place, numbers)
+        nodes[node]["next"] = NONE
+        is_new_key = 1
+        is_new = 1
+    else:
+        last = NONE
+        node = _node_of(slots[at], numbers)
+        while node != NONE and nodes[node]["holder"] != holder:
+            last = node
+            node = np.int64(nodes[node]["next"])
+        if node == NONE:
+            node = _take_node(nodes, counts)
+            nodes[last]["next"] = node
+            nodes[node]["next"] = NONE
+            is_new = 1
+    if is_new:
+        nodes[node]["key"] = key
+        _link(nodes, holders, holder, node)
+    else:
+        difference -= _node_hash(nodes, identity, node)
+    if mark & np.uint32(1) == 0 and (is_new or nodes[node]["mark"] & np.uint32(1)):
+        holders[holder]["certain"] += 1
+    nodes[node]["tokens"] = tokens
+    nodes[node]["seen"] = seen
+    nodes[node]["mark"] = mark
+    difference += _entry_hash(identity, key, tokens, seen, mark)
+    _fell_due(due, node, seen + of["ttl"])
+    return is_new, is_new_key, difference
+
+
+# --------------------------------------------------------------------------------------- changes
+
+
+@kernel(_difference, *_table, _i64, _keys, _counts, _u32, _i64)
+def hold(nodes, holders, slots, access, due, counts, holder, keys, tokens, mark, seen):
+    """The holder holds these keys; the pool has room for all of them."""
+    numbers = _number_mask(nodes)
+    entries, vanished, entry = 0, 0, _ZERO
+    for i in range(len(keys)):
+        is_new, is_new_key, difference = _upsert(
+            nodes, holders, slots, access, due, counts, numbers, holder, keys[i], tokens[i], mark, seen
+        )
+        entries += is_new
+        vanished += is_new_key
+        entry += difference
+    return entries, vanished, entry, _ZERO
+
+
+@kernel(_difference, *_table, _i64, _keys)
+def release(nodes, holders, slots, access, due, counts, holder, keys):
+    """The holder holds these keys no longer, if it did."""
+    numbers = _number_mask(nodes)
+    seed = holders[holder]["seed"]
+    keyspace = holders[holder]["keyspace"]
+    entries, vanished, entry, access_entry = 0, 0, _ZERO, _ZERO
+    for i in range(len(keys)):
+        at = _find(nodes, holders, slots, numbers, keyspace, keys[i], _place(keys[i], seed))
+        if slots[at] == 0:
+            continue
+        previous = NONE
+        node = _node_of(slots[at], numbers)
+        while node != NONE and nodes[node]["holder"] != holder:
+            previous = node
+            node = np.int64(nodes[node]["next"])
+        if node == NONE:
+            continue
+        gone, difference, access_difference = _remove(
+            nodes, holders, slots, access, counts, numbers, at, previous, node
+        )
+        entries -= 1
+        vanished -= gone
+        entry -= difference
+        access_entry -= access_difference
+    return entries, vanished, entry, access_entry
+
+
+@kernel(_difference, *_table, _i64)
+def clear(nodes, holders, slots, access, due, counts, holder):
+    """The holder holds nothing any more."""
+    numbers = _number_mask(nodes)
+    entries, vanished, entry, access_entry = 0, 0, _ZERO, _ZERO
+    node = np.int64(holders[holder]["first"])
+    while node != NONE:
+        following = np.int64(nodes[node]["after"])
+        gone, difference, access_difference = _remove_node(
+            nodes, holders, slots, access, counts, numbers, node
+        )
+        entries -= 1
+        vanished -= gone
+        entry -= difference
+        access_entry -= access_difference
+        node = following
+    return entries, vanished, entry, access_entry
+
+
+@kernel(_i64, _nodes, _holders, _i64, _u64s)
+def uncertain_keys(nodes, holders, holder, out):
+    """Write the keys that the holder holds uncertainly; answers how many."""
+    found = 0
+    node = np.int64(holders[holder]["first"])
+    while node != NONE:
+        if nodes[node]["mark"] & np.uint32(1):
+            out[found] = nodes[node]["key"]
+            found += 1
+        node = np.int64(nodes[node]["after"])
+    return found
+
+
+@kernel(_u64, _nodes, _holders, _i64s, _i64)
+def doubt(nodes, holders, due, holder):
+    """All that the holder holds is uncertain; answers the difference of the digest."""
+    identity = holders[holder]["identity"]
+    ttl = holders[holder]["ttl"]
+    difference = _ZERO
+    node = np.int64(holders[holder]["first"])
+    while node != NONE:
+        if nodes[node]["mark"] & np.uint32(1) == 0:
+            difference -= _node_hash(nodes, identity, node)
+            nodes[node]["mark"] |= np.uint32(1)
+            difference += _node_hash(nodes, identity, node)
+            _fell_due(due, node, nodes[node]["seen"] + ttl)
+        node = np.int64(nodes[node]["after"])
+    holders[holder]["certain"] = 0
+    return difference
+
+
+@kernel(_u64, _nodes, _holders, _i64s, _i64)
+def restamp(nodes, holders, counts, time):
+    """Every hold is as old as `time`; answers the difference of the digest."""
+    difference = _ZERO
+    for node in range(counts[USED]):
+        if nodes[node]["holder"] != NONE:
+            identity = holders[nodes[node]["holder"]]["identity"]
+            difference -= _node_hash(nodes, identity, node)
+            nodes[node]["seen"] = time
+            difference += _node_hash(nodes, identity, node)
+    return difference
+
+
+# --------------------------------------------------------------------------------------- questions
+
+
+@part
+def _effective(nodes, holders, node):
+    """When a hold was last known to be there."""
+    seen = nodes[node]["seen"]
+    if nodes[node]["mark"] & np.uint32(1):
+        return seen
+    return max(seen, holders[nodes[node]["holder"]]["alive"])
+
+
+@kernel(_i64, _nodes, _holders, _slots, _i64, _u64, _u64, _i64, _i32s, _i64s)
+def exact(nodes, holders, slots, keyspace, seed, key, oldest, replicas, found):
+    """Holders of a key that are younger than `oldest`: for each its replica and, in `found`, token
+    count, effective time and tier. Answers how many.
+    """
+    numbers = _number_mask(nodes)
+    at = _find(nodes, holders, slots, numbers, keyspace, key, _place(key, seed))
+    node = _node_of(slots[at], numbers)
+    hits = 0
+    while node != NONE:
+        seen = _effective(nodes, holders, node)
+        if seen > oldest:
+            replicas[hits] = holders[nodes[node]["holder"]]["replica"]
+            found[3 * hits] = nodes[node]["tokens"]
+            found[3 * hits + 1] = seen
+            found[3 * hits + 2] = nodes[node]["mark"] >> np.uint32(1)
+            hits += 1
+        node = np.int64(nodes[node]["next"])
+    return hits
+
+
+@kernel(_i64, _nodes, _holders, _slots, _counts, _keys, _keys, _i64, _i32s, _i32s, _i64s)
+def leading_runs(nodes, holders, slots, keyspaces, seeds, keys, oldest, places, replicas, found):
+    """Replicas that hold the first key, and how far each holds the chain without a break, counting only
+    holds younger than `oldest`. `found` gets blocks, oldest effective time and coldest tier of each.
+
+    `keyspaces` and `seeds` have one element for all keys or one each, -1 for a keyspace that nobody
+    knows. `places` has -1 for every replica, before and after. Answers how many replicas.
+    """
+    numbers = _number_mask(nodes)
+    runs = 0
+    for block in range(len(keys)):
+        of = block if len(keyspaces) > 1 else 0
+        keyspace = keyspaces[of]
+        if keyspace == NONE:
+            break
+        at = _find(nodes, holders, slots, numbers, keyspace, keys[block], _place(keys[block], seeds[of]))
+        node = _node_of(slots[at], numbers)
+        running = 0
+        while node != NONE:
+            seen = _effective(nodes, holders, node)
+            if seen > oldest:
+                replica = holders[nodes[node]["holder"]]["replica"]
+                tier = np.int64(nodes[node]["mark"] >> np.uint32(1))
+                if block == 0:
+                    places[replica] = runs
+                    replicas[runs] = replica
+                    found[3 * runs] = 1
+                    found[3 * runs + 1] = seen
+                    found[3 * runs + 2] = tier
+                    runs += 1
+                    running += 1
+                else:
+                    run = places[replica]
+                    if run != NONE and found[3 * run] == block:
+                        found[3 * run] = block + 1
+                        found[3 * run + 1] = min(seen, found[3 * run + 1])
+                        found[3 * run + 2] = max(tier, found[3 * run + 2])
+                        running += 1
+            node = np.int64(nodes[node]["next"])
+        if running == 0:
+            break
+    for run in range(runs):
+        places[replicas[run]] = NONE
+    return runs
+
+
+# ------------------------------------------------------------------------------------------- bulk
+
+
+@kernel(types.void, _nodes, _holders, _slots, _i64s)
+def place_all(nodes, holders, slots, counts):
+    """Fill empty slots with the chains of a pool whose `next` links mean nothing yet."""
+    numbers = _number_mask(nodes)
+    for node in range(counts[USED]):
+        of = nodes[node]
+        if of["holder"] == NONE:
+            continue
+        holder = holders[of["holder"]]
+        place = _place(of["key"], holder["seed"])
+        at = _find(nodes, holders, slots, numbers, holder["keyspace"], of["key"], place)
+        if slots[at] != 0:
+            nodes[node]["next"] = _node_of(slots[at], numbers)
+        else:
+            nodes[node]["next"] = NONE
+        slots[at] = _slot_of(node, place, numbers)

@@ -1,0 +1,187 @@
+"""The flat table: who holds which key, as arrays that kernels work on.
+
+The table knows numbers only. A *holder* is a keyspace and a replica, interned by whoever owns the table
+(`holders.py`); a hold is one key of one holder. It never shrinks and, given a capacity that suffices,
+never grows: 40 bytes a hold in the pool of nodes and at most 8 in the slots, of which the operating
+system backs with memory what has been touched.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from inferencecache.core.index import kernels
+from inferencecache.core.index.kernels import Difference
+from inferencecache.core.index.keys import Keys
+
+NEVER: Final = np.iinfo(np.int64).max
+NO_CHANGE: Final[Difference] = (0, 0, 0, 0)
+
+Counts = NDArray[np.int32]
+_FIRST_HOLDERS: Final = 64
+
+
+Found = tuple[int, int, int, int]
+"""A replica's number with three figures about what it holds."""
+
+
+class HoldTable:
+    """Holds by (keyspace, key) and by holder. `is_indexer` adds what only the fold needs of a hold."""
+
+    def __init__(self, capacity: int, *, is_indexer: bool = False) -> None:
+        self._is_indexer = is_indexer
+        self._counts = np.zeros(kernels.COUNTS, np.int64)
+        self._counts[kernels.FREE] = kernels.NONE
+        self._nodes = np.zeros(0, kernels.NODE)
+        self._access = np.zeros(0, np.uint32)
+        self._due = np.zeros(0, np.int64)
+        self._holders = np.zeros(_FIRST_HOLDERS, kernels.HOLDER)
+        self._free_holders: list[int] = []
+        self._used_holders = 0
+        self._places = np.full(_FIRST_HOLDERS, kernels.NONE, np.int32)
+        self._replicas = np.zeros(_FIRST_HOLDERS, np.int32)
+        self._found = np.zeros(3 * _FIRST_HOLDERS, np.int64)
+        self._size_pool(max(1, capacity))
+
+    def __len__(self) -> int:
+        """The number of holds."""
+        return int(self._counts[kernels.ENTRIES])
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays, whether touched or not."""
+        return sum(array.nbytes for array in (self._nodes, self._slots, self._access, self._due))
+
+    def _size_pool(self, capacity: int) -> None:
+        """Make room for `capacity` holds and place those there are."""
+        nodes = np.zeros(capacity, kernels.NODE)
+        nodes[: len(self._nodes)] = self._nodes
+        self._nodes = nodes
+        if self._is_indexer:
+            access = np.zeros(capacity, np.uint32)
+            access[: len(self._access)] = self._access
+            self._access = access
+            due = np.full((capacity >> kernels.STRETCH_BITS) + 1, NEVER, np.int64)
+            due[: len(self._due)] = self._due
+            self._due = due
+        self._slots = np.zeros(1 << (capacity * 7 // 4 - 1).bit_length(), np.uint32)
+        kernels.place_all(self._nodes, self._holders, self._slots, self._counts)
+
+    def _make_room(self, holds: int) -> None:
+        needed = len(self) + holds
+        if needed > len(self._nodes):
+            self._size_pool(max(needed, 2 * len(self._nodes)))
+
+    # ---------------------------------------------------------------------------------- holders
+
+    def open_holder(self, identity: int, seed: int, keyspace: int, replica: int, alive_us: int) -> int:
+        """A number for a holder, low ones first; `identity` and `seed` as the kernels say."""
+        if self._free_holders:
+            holder = self._free_holders.pop()
+        else:
+            holder = self._used_holders
+            self._used_holders += 1
+            if holder == len(self._holders):
+                self._holders = np.concatenate([self._holders, np.zeros_like(self._holders)])
+        if replica >= len(self._places):
+            more = 2 * max(replica, len(self._places))
+            self._places = np.full(more, kernels.NONE, np.int32)
+            self._replicas = np.zeros(more, np.int32)
+            self._found = np.zeros(3 * more, np.int64)
+        ttl_us = 0
+        self._holders[holder] = (identity, seed, alive_us, ttl_us, kernels.NONE, 0, 0, keyspace, replica, 0)
+        return holder
+
+    def close_holder(self, holder: int) -> None:
+        """Give a number back; the holder holds nothing."""
+        self._free_holders.append(holder)
+
+    def holds_of(self, holder: int) -> int:
+        """How many keys the holder holds."""
+        return int(self._holders[holder]["count"])
+
+    def set_alive(self, holder: int, alive_us: int) -> None:
+        """Certain holds of the holder are at least as young as this."""
+        self._holders[holder]["alive"] = alive_us
+
+    # ---------------------------------------------------------------------------------- changes
+
+    def hold(self, holder: int, keys: Keys, token_counts: Counts, tier: int, seen_us: int) -> Difference:
+        """The holder holds these keys, certainly."""
+        self._make_room(len(keys))
+        return self._change(kernels.hold, holder, keys, token_counts, tier << 1, seen_us)
+
+    def release(self, holder: int, keys: Keys) -> Difference:
+        """The holder holds these keys no longer, if it did."""
+        return self._change(kernels.release, holder, keys)
+
+    def clear(self, holder: int) -> Difference:
+        """The holder holds nothing any more."""
+        return self._change(kernels.clear, holder)
+
+    def doubt(self, holder: int) -> Difference:
+        """All that the holder holds now is uncertain."""
+        if not self._holders[holder]["certain"]:
+            return NO_CHANGE
+        return 0, 0, int(kernels.doubt(self._nodes, self._holders, self._due, holder)), 0
+
+    def restamp(self, time_us: int) -> Difference:
+        """Every hold was last seen at this time."""
+        return 0, 0, int(kernels.restamp(self._nodes, self._holders, self._counts, time_us)), 0
+
+    def uncertain_keys(self, holder: int) -> Keys:
+        """The keys that the holder holds uncertainly."""
+        row = self._holders[holder]
+        keys = np.zeros(row["count"] - row["certain"], np.uint64)
+        kernels.uncertain_keys(self._nodes, self._holders, holder, keys)
+        return keys
+
+    def _change(self, change: Callable[..., Difference], *arguments: object) -> Difference:
+        return change(
+            self._nodes, self._holders, self._slots, self._access, self._due, self._counts, *arguments
+        )
+
+    # -------------------------------------------------------------------------------- questions
+
+    def exact(self, keyspace: int, seed: int, key: int, oldest_us: int) -> list[Found]:
+        """Who holds the key, seen later than `oldest_us`: (replica, token count, effective time, tier)."""
+        hits = kernels.exact(
+            self._nodes,
+            self._holders,
+            self._slots,
+            keyspace,
+            seed,
+            key,
+            oldest_us,
+            self._replicas,
+            self._found,
+        )
+        return self._read(hits)
+
+    def leading_runs(self, keyspaces: Counts, seeds: Keys, keys: Keys, oldest_us: int) -> list[Found]:
+        """Who holds the chain from its first key on: (replica, blocks, oldest effective time, coldest tier).
+
+        Keyspaces and seeds are one for all keys or one each.
+        """
+        runs = kernels.leading_runs(
+            self._nodes,
+            self._holders,
+            self._slots,
+            keyspaces,
+            seeds,
+            keys,
+            oldest_us,
+            self._places,
+            self._replicas,
+            self._found,
+        )
+        return self._read(runs)
+
+    def _read(self, found: int) -> list[Found]:
+        replicas = self._replicas[:found].tolist()
+        figures = self._found[: 3 * found].tolist()
+        return list(zip(replicas, figures[::3], figures[1::3], figures[2::3], strict=True))
