@@ -1,0 +1,202 @@
+"""The event path of one replica without its sockets: message parts in, reports and replay requests out.
+
+It puts the pure steps behind each other: frame, order (`source`), decode (`events`), map (`mapping`).
+One instance has one source a data-parallel rank, unless ranks are replicas of their own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Literal, NamedTuple
+
+from inferencecache.kvevent_subscriber.diary import Diary
+from inferencecache.kvevent_subscriber.events import AllCleared, UnreadableBatchError, decode_batch
+from inferencecache.kvevent_subscriber.frames import read_message, read_reply
+from inferencecache.kvevent_subscriber.mapping import Mapper, MappingSettings, StateGroup
+from inferencecache.kvevent_subscriber.reports import AllKnown, Report
+from inferencecache.kvevent_subscriber.source import (
+    Action,
+    Apply,
+    AskReplay,
+    Known,
+    Lost,
+    Restart,
+    Source,
+    StopReplay,
+)
+
+OnGap = Literal["mark", "keep", "clear"]
+
+
+class Tell(NamedTuple):
+    """Pass these reports on, in order."""
+
+    reports: list[Report]
+
+
+class ProcessChanged(NamedTuple):
+    """The engine is another process than before; what it was known by is void."""
+
+    reason: str
+
+
+class OpenReplay(NamedTuple):
+    """Ask the replay socket of a source for everything from `first` on, in place of an earlier exchange."""
+
+    lane: int
+    first: int
+
+
+class CloseReplay(NamedTuple):
+    """End the exchange with the replay socket of a source."""
+
+    lane: int
+
+
+Effect = Tell | ProcessChanged | OpenReplay | CloseReplay
+
+
+class EventPath:
+    """Everything between an engine's sockets and the producer. Times are seconds of a monotonic clock."""
+
+    def __init__(
+        self,
+        mapping: MappingSettings,
+        diary: Diary,
+        *,
+        lanes: int = 1,
+        on_gap: OnGap = "mark",
+        replays: bool = True,
+        replay_timeout_s: float = 2.0,
+    ) -> None:
+        self._diary = diary
+        self._on_gap: OnGap = on_gap
+        self._sources = tuple(
+            Source(diary, replays=replays, replay_timeout_s=replay_timeout_s) for _ in range(lanes)
+        )
+        self._mapper = Mapper(mapping, diary, lanes)
+        self.last_event_time_s = 0.0
+
+    @property
+    def certain(self) -> bool:
+        """Is what was told true of the engine now, as far as anybody can know?"""
+        return all(source.certain for source in self._sources)
+
+    @property
+    def all_known(self) -> bool:
+        """Is everything told that the engine holds?"""
+        return all(source.all_known for source in self._sources)
+
+    @property
+    def tracked_blocks(self) -> int:
+        """Number of remembered hashes."""
+        return self._mapper.tracked_blocks
+
+    @property
+    def block_size(self) -> int:
+        """Tokens a block of the first source, 0 while not known."""
+        return self._mapper.block_size(0)
+
+    def message(self, lane: int, parts: Sequence[bytes], now: float) -> list[Effect]:
+        """A live message of a source."""
+        frame = read_message(parts)
+        return [] if frame is None else self._carry_out(lane, self._sources[lane].message(frame, now), now)
+
+    def reply(self, lane: int, parts: Sequence[bytes], now: float) -> list[Effect]:
+        """A message from a source's replay socket."""
+        reply = read_reply(parts)
+        return [] if reply is None else self._carry_out(lane, self._sources[lane].reply(reply, now), now)
+
+    def connected(self, lane: int, now: float, same_process: bool | None) -> list[Effect]:
+        """A source's live socket has a connection; see `Source.connected`."""
+        return self._carry_out(lane, self._sources[lane].connected(now, same_process), now)
+
+    def disconnected(self, lane: int, now: float) -> list[Effect]:
+        """A source's live socket lost its connection."""
+        return self._carry_out(lane, self._sources[lane].disconnected(), now)
+
+    def restarted(self, now: float) -> list[Effect]:
+        """The engine's metrics show another process: it is behind all sources."""
+        return [
+            effect
+            for lane, source in enumerate(self._sources)
+            for effect in self._carry_out(lane, source.restarted(now), now)
+        ]
+
+    def tick(self, now: float) -> list[Effect]:
+        """Time passed."""
+        return [
+            effect
+            for lane, source in enumerate(self._sources)
+            for effect in self._carry_out(lane, source.tick(now), now)
+        ]
+
+    def wake_at(self) -> float | None:
+        """When `tick` has something to do."""
+        return min(filter(None, (source.wake_at() for source in self._sources)), default=None)
+
+    def full_state(self, now: float) -> list[StateGroup]:
+        """All that is known, to tell a log that knows nothing."""
+        groups = self._mapper.full_state(now)
+        if self.all_known:
+            groups.append(StateGroup(now, [AllKnown()]))
+        return groups
+
+    def _carry_out(self, lane: int, actions: Iterable[Action], now: float) -> list[Effect]:
+        effects: list[Effect] = []
+        for action in actions:
+            match action:
+                case Apply(payload):
+                    effects.extend(_told(self._apply(lane, payload, now)))
+                case Restart(reason):
+                    self._diary.warn("engine_restart", "the engine is another process now", why=reason)
+                    effects.append(ProcessChanged(reason))
+                    effects.extend(_told(self._mapper.restart(lane)))
+                case Lost(messages):
+                    effects.extend(_told(self._lose(lane, messages)))
+                case Known():
+                    if self.all_known:
+                        effects.append(Tell([AllKnown()]))
+                case AskReplay(first):
+                    effects.append(OpenReplay(lane, first))
+                case StopReplay():
+                    effects.append(CloseReplay(lane))
+        return effects
+
+    def _apply(self, lane: int, payload: bytes, now: float) -> list[Report]:
+        try:
+            batch = decode_batch(payload)
+        except UnreadableBatchError as error:
+            self._diary.count("malformed_batches", reason=error.reason)
+            self._diary.warn(
+                f"malformed_batches:{error.reason}",
+                "a message that cannot be read was dropped",
+                why=error.reason,
+                length=error.length,
+            )
+            return []
+        self.last_event_time_s = max(self.last_event_time_s, batch.time_s)
+        reports = self._mapper.apply(lane, batch, now)
+        if any(type(event) is AllCleared for event in batch.events):
+            self._sources[lane].cleared()
+        return reports
+
+    def _lose(self, lane: int, messages: int) -> list[Report]:
+        self._diary.warn(
+            "sequence_gap",
+            "messages of the engine are lost",
+            source=lane,
+            missed=messages,
+            on_gap=self._on_gap,
+        )
+        match self._on_gap:
+            case "mark":
+                return self._mapper.doubt(messages)
+            case "clear":
+                return self._mapper.restart(lane)
+            case "keep":
+                return []
+
+
+def _told(reports: list[Report]) -> list[Effect]:
+    return [Tell(reports)] if reports else []

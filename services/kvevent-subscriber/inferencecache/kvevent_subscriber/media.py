@@ -1,0 +1,46 @@
+"""Where an engine says a block is: media, the tier each stands for, and which ones are nobody's own.
+
+Media that every replica can load from are never attributed to the replica that announced them, since
+a hint that sends a request there would gain nothing [SUB-046, SUB-047].
+"""
+
+from __future__ import annotations
+
+from typing import Final, Literal, NamedTuple
+
+from inferencecache.schemas.records import TIER_T1, TIER_T2
+
+GPU: Final = "GPU"
+_OFFLOAD: Final = frozenset({"CPU", "CPU_PINNED", "STORAGE", "DISK"})
+_SHARED: Final = frozenset({"EXTERNAL"})
+
+CpuMedium = Literal["local", "shared"]
+Place = Literal["T1", "T2", "shared", "unknown"]
+TIER_OF_PLACE: Final[dict[Place, int]] = {"T1": TIER_T1, "T2": TIER_T2}
+"""Tiers of the places whose blocks are reported; the other places are ignored."""
+
+
+class Holder(NamedTuple):
+    """In which medium of which cache group a source holds a block, and on whose behalf."""
+
+    medium: str
+    group: int | None
+    ownership: str | None
+    tier: int
+
+
+def medium_name(medium: str | None) -> str:
+    """Media are compared without case; none is GPU memory [SUB-046]."""
+    return GPU if medium is None else medium.upper()
+
+
+def place_of(medium: str | None, locality: str | None, cpu_medium: CpuMedium = "local") -> Place:
+    """What a medium stands for. With `cpu_medium` "shared" a medium `CPU` is a pool of all pods."""
+    name = medium_name(medium)
+    if name == GPU:
+        return "T1"
+    if name in _SHARED or (name == "CPU" and cpu_medium == "shared"):
+        return "shared"
+    if name in _OFFLOAD:
+        return "T2" if locality in (None, "LOCAL") else "shared"
+    return "unknown"

@@ -1,0 +1,372 @@
+"""One engine publisher: the order of its messages, what is lost of them, and when it is another process.
+
+Messages come live, numbered by the engine process from 0. A number beyond the next is a gap; one at
+or below the last is a duplicate when its bytes are those received under it, and else a sign of
+another process [SUB-050..053]. Where the engine replays, live messages wait while it does, so that
+everything is applied in order. A connection that was lost may hide a restart: unless the engine's
+metrics or the very bytes of its last message prove the same process, it counts as another one.
+
+Nothing here does I/O or reads a clock. Events go in as method calls with the time, actions come out.
+"""
+
+from __future__ import annotations
+
+import random
+from collections import deque
+from collections.abc import Callable
+from typing import Final, Literal, NamedTuple
+
+from xxhash import xxh3_128_digest
+
+from inferencecache.kvevent_subscriber.diary import Diary
+from inferencecache.kvevent_subscriber.frames import END_OF_REPLAY, Frame, Reply
+
+KEPT_DIGESTS: Final = 1024
+MAX_HELD_MESSAGES: Final = 10_000
+MAX_HELD_BYTES: Final = 16 * 1024 * 1024
+REPLAY_LIMIT_S: Final = 30.0
+MUTE_PAUSE_S: Final = 60.0
+"""A replay socket that answered nothing at all is left alone this long [SUB-058]."""
+FRUITLESS_PAUSE_S: Final = 1.0
+"""One that cannot fill gaps is not asked about the next ones this long, doubling up to `MUTE_PAUSE_S`."""
+
+Purpose = Literal["history", "gap", "proof"]
+"""Why a replay is asked for: all there is, what a gap swallowed, or that the process is the same."""
+
+
+class Apply(NamedTuple):
+    """Decode and map this payload now."""
+
+    payload: bytes
+
+
+class Restart(NamedTuple):
+    """Everything from this source is void; what follows is of another process."""
+
+    reason: str
+
+
+class Lost(NamedTuple):
+    """This many messages will never come [SUB-056]."""
+
+    messages: int
+
+
+class AskReplay(NamedTuple):
+    """Open the replay socket and ask for every kept message from `first` on."""
+
+    first: int
+
+
+class StopReplay(NamedTuple):
+    """Close the replay socket."""
+
+
+class Known(NamedTuple):
+    """Everything that the process ever sent has been applied."""
+
+
+Action = Apply | Restart | Lost | AskReplay | StopReplay | Known
+
+
+class _Replay:
+    """An exchange with the replay socket; `unproven` until the copy of the last applied message was seen."""
+
+    def __init__(self, purpose: Purpose, now: float) -> None:
+        self.purpose: Purpose = purpose
+        self.unproven = purpose != "history"
+        self.began = self.heard = now
+        self.replies = 0
+        self.applied = 0
+
+
+class _Process:
+    """What is known of the engine process: `last` is the number last received, None before the first.
+
+    Numbers up to `missed_through` are counted as missed, up to `asked_through` asked for once.
+    """
+
+    def __init__(self) -> None:
+        self.last: int | None = None
+        self.digests: dict[int, bytes] = {}
+        self.missed_through = -1
+        self.asked_through = -1
+        self.all_known = False
+
+    def received(self, sequence: int, payload: bytes) -> None:
+        """Remember a message under its number [SUB-052]."""
+        self.last = sequence
+        self.digests[sequence] = xxh3_128_digest(payload)
+        self.digests.pop(sequence - KEPT_DIGESTS, None)
+
+    def is_copy(self, sequence: int, payload: bytes) -> bool:
+        """Are these the bytes that were received under this number?"""
+        return self.digests.get(sequence) == xxh3_128_digest(payload)
+
+    def hole_before(self, sequence: int) -> int:
+        """How many messages are missing between the last one and this one."""
+        return 0 if self.last is None else max(0, sequence - self.last - 1)
+
+
+class Source:
+    """State of one publisher. `replays` says whether it may have a replay socket."""
+
+    def __init__(
+        self,
+        diary: Diary,
+        *,
+        replays: bool,
+        replay_timeout_s: float = 2.0,
+        jitter: Callable[[], float] = random.random,
+    ) -> None:
+        self._diary = diary
+        self._replays = replays
+        self._replay_timeout_s = replay_timeout_s
+        self._jitter = jitter
+        self._replay: _Replay | None = None
+        self._mute_until = self._gaps_unfilled_until = 0.0
+        self._fruitless = 0
+        self._waiting: deque[tuple[int, bytes]] = deque()
+        self._waiting_bytes = 0
+        self._connected: bool | None = None
+        self._in_doubt = False
+        self._process = _Process()
+
+    @property
+    def all_known(self) -> bool:
+        """Is everything applied that the process ever sent, up to the last message?"""
+        return self._process.all_known
+
+    @property
+    def certain(self) -> bool:
+        """Is there a connection, and nothing that is still to be found out about what came over it?"""
+        return bool(self._connected) and not self._holds
+
+    @property
+    def _holds(self) -> bool:
+        return self._in_doubt or self._replay is not None
+
+    # ------------------------------------------------------------------ events
+
+    def connected(self, now: float, same_process: bool | None) -> list[Action]:
+        """The live socket has a connection; `same_process` is what the engine's metrics prove, if anything.
+
+        The first one asks for everything from number 0, so that what was cached before is known [SUB-060].
+        """
+        out: list[Action] = []
+        if self._connected:
+            return out
+        self._connected, self._in_doubt = True, False
+        if self._process.last is None:
+            self._ask(0, "history", now, out)
+        elif same_process is False:
+            self._restart("start_time_changed", out)
+            self._ask(0, "history", now, out)
+        else:
+            # Whatever comes under a number at or below the last is another process's now [SUB-053].
+            last = self._process.last
+            self._process.digests = {last: self._process.digests[last]}
+            asked = self._ask(last, "gap" if same_process else "proof", now, out)
+            if not asked and not same_process:
+                self._restart("unproven_reconnect", out)
+        self._drain(now, out)
+        return out
+
+    def disconnected(self) -> list[Action]:
+        """The live socket lost its connection: what comes next waits for `connected`."""
+        self._connected = False
+        self._in_doubt = self._process.last is not None
+        return []
+
+    def restarted(self, now: float) -> list[Action]:
+        """The engine's metrics show another process."""
+        out: list[Action] = []
+        self._restart("start_time_changed", out)
+        self._ask(0, "history", now, out)
+        self._drain(now, out)
+        return out
+
+    def cleared(self) -> None:
+        """The engine emptied its cache: from here on everything is known."""
+        self._process.all_known = True
+
+    def message(self, frame: Frame, now: float) -> list[Action]:
+        """A live message."""
+        self._diary.count("messages")
+        if frame.malformed:
+            self._diary.count("bad_sequence_frame")
+        if frame.sequence is None:
+            return [Apply(frame.payload)]
+        out = self.connected(now, None) if self._connected is None else []
+        self._waiting.append((frame.sequence, frame.payload))
+        self._waiting_bytes += len(frame.payload)
+        if len(self._waiting) > MAX_HELD_MESSAGES or self._waiting_bytes > MAX_HELD_BYTES:
+            self._give_up_waiting(now, out)
+        self._drain(now, out)
+        return out
+
+    def reply(self, reply: Reply, now: float) -> list[Action]:
+        """A message of the replay that was asked for."""
+        out: list[Action] = []
+        replay = self._replay
+        if replay is None:
+            return out
+        replay.heard = now
+        replay.replies += 1
+        if reply.sequence == END_OF_REPLAY:
+            self._finish_replay(replay, now, out)
+        elif not replay.unproven or self._proves(replay, reply, now, out):
+            self._take_reply(replay, reply, out)
+        return out
+
+    def tick(self, now: float) -> list[Action]:
+        """Time passed."""
+        out: list[Action] = []
+        deadline = self.wake_at()
+        if deadline is not None and now >= deadline:
+            self._diary.count("replays_timed_out")
+            self._break_replay(now, out)
+            self._drain(now, out)
+        return out
+
+    def wake_at(self) -> float | None:
+        """When `tick` has something to do."""
+        if self._replay is None:
+            return None
+        return min(self._replay.heard + self._replay_timeout_s, self._replay.began + REPLAY_LIMIT_S)
+
+    # ------------------------------------------------------------------ live messages
+
+    def _drain(self, now: float, out: list[Action]) -> None:
+        while self._waiting and not self._holds:
+            sequence, payload = self._waiting.popleft()
+            self._waiting_bytes -= len(payload)
+            if not self._take(sequence, payload, now, out):
+                self._waiting.appendleft((sequence, payload))
+                self._waiting_bytes += len(payload)
+
+    def _take(self, sequence: int, payload: bytes, now: float, out: list[Action]) -> bool:
+        """Apply a live message, or ignore it; False when a replay has to come first."""
+        process = self._process
+        if process.last is not None and sequence <= process.last:
+            if process.is_copy(sequence, payload):
+                self._diary.count("duplicates")
+                return True
+            self._restart("sequence_fell", out)
+            if sequence > 0 and self._ask(0, "history", now, out):
+                return False
+        elif process.last is not None and process.hole_before(sequence):
+            self._count_missed(sequence)
+            # A number can be burnt by the engine, so a range is asked for once only [SUB-056].
+            if sequence - 1 > process.asked_through and now >= self._gaps_unfilled_until:
+                process.asked_through = sequence - 1
+                if self._ask(process.last, "gap", now, out):
+                    return False
+        self._apply(sequence, payload, out)
+        return True
+
+    def _apply(self, sequence: int, payload: bytes, out: list[Action]) -> None:
+        process = self._process
+        lost = process.hole_before(sequence)
+        if lost:
+            self._diary.count("unrecovered_messages", lost)
+            process.all_known = False
+            out.append(Lost(lost))
+        begins = process.last is None and sequence == 0
+        process.received(sequence, payload)
+        out.append(Apply(payload))
+        if begins:
+            process.all_known = True
+            if self._replay is None:
+                out.append(Known())
+
+    def _count_missed(self, sequence: int) -> None:
+        process = self._process
+        uncounted = sequence - 1 - process.missed_through
+        self._diary.count("missed_messages", max(0, min(process.hole_before(sequence), uncounted)))
+        process.missed_through = max(process.missed_through, sequence - 1)
+
+    def _restart(self, reason: str, out: list[Action]) -> None:
+        self._diary.count("engine_restarts", reason=reason)
+        self._process = _Process()
+        self._mute_until = self._gaps_unfilled_until = 0.0
+        self._fruitless = 0
+        out.append(Restart(reason))
+
+    # ------------------------------------------------------------------ replay
+
+    def _ask(self, first: int, purpose: Purpose, now: float, out: list[Action]) -> bool:
+        if not self._replays or now < self._mute_until:
+            return False
+        if self._replay is not None:
+            out.append(StopReplay())
+        self._replay = _Replay(purpose, now)
+        self._diary.count("replays", reason=purpose)
+        out.append(AskReplay(first))
+        return True
+
+    def _proves(self, replay: _Replay, reply: Reply, now: float, out: list[Action]) -> bool:
+        """Look for the copy of the last applied message; True when the reply is to be applied [SUB-055]."""
+        last = self._process.last
+        if last is None or reply.sequence < last:
+            return False
+        if reply.sequence == last and self._process.is_copy(last, reply.payload):
+            replay.unproven = False
+            self._diary.count("duplicates")
+            return False
+        if reply.sequence > last and replay.purpose == "gap":
+            replay.unproven = False
+            return True
+        self._restart("replay_differs", out)
+        if replay.purpose == "proof":
+            self._ask(0, "history", now, out)
+            return False
+        replay.unproven = False
+        return True
+
+    def _take_reply(self, replay: _Replay, reply: Reply, out: list[Action]) -> None:
+        last = self._process.last
+        if last is not None and reply.sequence <= last:
+            return
+        self._count_missed(reply.sequence)
+        replay.applied += 1
+        self._diary.count("replayed_messages")
+        self._apply(reply.sequence, reply.payload, out)
+
+    def _finish_replay(self, replay: _Replay, now: float, out: list[Action]) -> None:
+        """The end marker came."""
+        self._replay = None
+        out.append(StopReplay())
+        if replay.purpose == "proof" and replay.unproven:
+            self._restart("replay_differs", out)
+            self._ask(0, "history", now, out)
+        elif replay.purpose == "history" and self._process.all_known:
+            out.append(Known())
+        elif replay.purpose == "gap":
+            self._fruitless = 0 if replay.applied else self._fruitless + 1
+            if self._fruitless:
+                pause = min(MUTE_PAUSE_S, FRUITLESS_PAUSE_S * 2.0 ** (self._fruitless - 1))
+                self._gaps_unfilled_until = now + self._jittered(pause)
+        self._drain(now, out)
+
+    def _break_replay(self, now: float, out: list[Action]) -> None:
+        """The replay ends without its end marker [SUB-058]."""
+        replay, self._replay = self._replay, None
+        if replay is None:
+            return
+        out.append(StopReplay())
+        if replay.purpose == "proof" and replay.unproven:
+            self._restart("unproven_reconnect", out)
+        if replay.replies == 0:
+            self._mute_until = now + self._jittered(MUTE_PAUSE_S)
+
+    def _give_up_waiting(self, now: float, out: list[Action]) -> None:
+        """Too much waits: go on with what there is [SUB-055]."""
+        self._diary.count("replays_abandoned")
+        if self._in_doubt:
+            self._in_doubt = False
+            self._restart("unproven_reconnect", out)
+        self._break_replay(now, out)
+
+    def _jittered(self, pause: float) -> float:
+        return pause * (1.0 + 0.1 * self._jitter())
