@@ -10,6 +10,8 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.nats import NatsServer
 
+pytest_plugins = ["tests.support.suites"]
+
 # A time limit for each example would fail on a busy machine and prove nothing.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("suite")

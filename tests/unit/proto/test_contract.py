@@ -136,6 +136,23 @@ def test_a_message_survives_the_way_to_the_other_copy_and_back(
     name: str, every_field: bool, data: st.DataObject
 ) -> None:
     values = data.draw(values_of(name, every_field=every_field))
+    assert_understood_both_ways(name, values)
+    if every_field:
+        assert len(OURS[name](**values).ListFields()) == len(fields_of(name))
+
+
+@pytest.mark.long
+@pytest.mark.rule("WIRE-001")
+@pytest.mark.parametrize("name", MESSAGES)
+@settings(max_examples=2000)
+@given(data=st.data())
+def test_thousands_of_messages_survive_the_way_to_the_other_copy_and_back(
+    name: str, data: st.DataObject
+) -> None:
+    assert_understood_both_ways(name, data.draw(values_of(name, every_field=False)))
+
+
+def assert_understood_both_ways(name: str, values: dict[str, Any]) -> None:
     ours = encode(OURS[name], values)
     theirs = encode(THEIRS[name], values)
     assert ours == theirs
@@ -144,8 +161,6 @@ def test_a_message_survives_the_way_to_the_other_copy_and_back(
     assert received_there.SerializeToString(deterministic=True) == ours
     assert received_here.SerializeToString(deterministic=True) == theirs
     assert _json(received_there) == _json(received_here)
-    if every_field:
-        assert len(received_here.ListFields()) == len(fields_of(name))
 
 
 def _json(message: Message) -> dict[str, Any]:

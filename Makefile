@@ -1,0 +1,73 @@
+# The verbs of this repository; `make` alone lists them. Everything runs in .venv, which the first verb
+# makes with uv, or with Python 3.11 or newer where there is no uv.
+
+VENV ?= .venv
+PYTHON_BIN := $(VENV)/bin
+CODE := proto schemas core services cli simengine tools tests $(wildcard benchmarks)
+export VENV
+
+.DEFAULT_GOAL := help
+
+.PHONY: help
+help: ## list the verbs
+	@awk -F ':.*## ' '/^[a-z%-]+:.*## / {printf "  make %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: demo
+demo: runtime ## the whole system on this machine with simulated engines; flags by ARGS="--once --json"
+	@$(PYTHON_BIN)/inferencecache up $(ARGS)
+
+.PHONY: test
+test: dev ## all tests whose facilities are present; REQUIRE=all insists on all; ARGS go to pytest
+	@$(PYTHON_BIN)/python -m pytest --report-not-run --require="$(REQUIRE)" $(ARGS)
+
+.PHONY: check
+check: dev ## lint, format, types, import contracts, generated files, pins
+	$(PYTHON_BIN)/ruff check .
+	$(PYTHON_BIN)/ruff format --check .
+	$(PYTHON_BIN)/mypy $(CODE)
+	$(PYTHON_BIN)/lint-imports
+	$(PYTHON_BIN)/python -m tools.generate --check
+	$(PYTHON_BIN)/python -m tools.requirements check
+
+.PHONY: format
+format: dev ## put every file in the common form
+	$(PYTHON_BIN)/ruff check --fix .
+	$(PYTHON_BIN)/ruff format .
+
+.PHONY: generate
+generate: dev ## write the generated files: gRPC stubs, JSON Schemas
+	@$(PYTHON_BIN)/python -m tools.generate
+
+.PHONY: bench
+bench: dev ## rerun the measurements behind the documentation's figures
+	@$(PYTHON_BIN)/python -m benchmarks $(ARGS)
+
+.PHONY: assets
+assets: dev ## install or build every facility that tests can use
+	@$(PYTHON_BIN)/python -m tools.facilities all
+
+.PHONY: %-assets
+%-assets: dev
+	@$(PYTHON_BIN)/python -m tools.facilities $*
+
+.PHONY: requirements
+requirements: dev ## resolve the pins anew from requirements/*.in (needs uv); ARGS=--upgrade for newer ones
+	@$(PYTHON_BIN)/python -m tools.requirements compile $(ARGS)
+
+.PHONY: install-hooks
+install-hooks: dev ## let git run the fast checks before each commit
+	@git config core.hooksPath tools/hooks
+	@echo "git runs tools/hooks/pre-commit before each commit; 'git config --unset core.hooksPath' undoes it"
+
+.PHONY: clean
+clean: ## remove the environment and every cache
+	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+.PHONY: runtime
+runtime:
+	@tools/bootstrap runtime
+
+.PHONY: dev
+dev:
+	@tools/bootstrap dev

@@ -1,0 +1,60 @@
+"""What tests may need beyond Python and its packages, and how to get it.
+
+One row a facility; its name is the pytest marker of the tests that need it. A row is added together
+with its first test. `python -m tools.facilities all` (`make assets`) gets everything,
+`python -m tools.facilities NAME` (`make NAME-assets`) one of them.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final, NamedTuple
+
+ROOT: Final = Path(__file__).resolve().parent.parent
+
+
+class Facility(NamedTuple):
+    """`missing` says in a few words what is not there, `remedy` what to do and what that takes.
+
+    `present` answers quickly and changes nothing. `install` is the command of `make NAME-assets`, run
+    at the root of the repository; it ends at once when there is nothing left to do.
+    """
+
+    name: str
+    present: Callable[[], bool]
+    missing: str
+    remedy: str
+    install: tuple[str, ...]
+
+    @property
+    def not_run(self) -> str:
+        """The line that a test run without this facility ends with."""
+        return f"NOT RUN {self.name}: {self.missing}; {self.remedy}"
+
+
+FACILITIES: tuple[Facility, ...] = ()
+
+
+def main() -> int:
+    wanted = sys.argv[1] if len(sys.argv) > 1 else "all"
+    chosen = [facility for facility in FACILITIES if wanted in ("all", facility.name)]
+    if not chosen and wanted != "all":
+        known = ", ".join(facility.name for facility in FACILITIES) or "none yet"
+        print(f"assets: no facility is called {wanted}; known: {known}")
+        return 2
+    if not chosen:
+        print("assets: no test needs anything beyond Python and its packages; nothing to do")
+    for facility in chosen:
+        if facility.present():
+            print(f"assets: {facility.name} is there")
+            continue
+        print(f"assets: getting {facility.name}: {' '.join(facility.install)}", flush=True)
+        subprocess.run(facility.install, cwd=ROOT, check=True)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
