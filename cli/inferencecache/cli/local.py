@@ -83,7 +83,7 @@ class _Up:
             if not await finished_before(stop, supervisor.start()):
                 self._say("stopping")
                 return INTERRUPTED
-            self._print_addresses(plan)
+            self._print_addresses(plan, {child.program.name: child.pid for child in supervisor.children})
             if self._options.load:
                 code = await self._load(plan, stop)
             else:
@@ -126,20 +126,20 @@ class _Up:
             await asyncio.sleep(LINE_INTERVAL_S)
             _print(self._console, view.line())
 
-    def _print_addresses(self, plan: Plan) -> None:
-        engines = (*plan.engines, *plan.control)
-        rows = [
-            ("nats-server", plan.nats_url),
-            ("indexer", f"http://{plan.indexer_http} (health, metrics)"),
-            *((router.name, f"gRPC {router.grpc}, http://{router.http}") for router in plan.routers),
-            *((engine.name, f"{engine.url}/v1/completions") for engine in engines),
-            ("logs", str(self._state.logs)),
-        ]
-        width = max(len(name) for name, _ in rows)
+    def _print_addresses(self, plan: Plan, pids: dict[str, int]) -> None:
+        addresses = {
+            "nats": plan.nats_url,
+            "indexer": f"http://{plan.indexer_http}",
+            **{router.name: f"gRPC {router.grpc}, http://{router.http}" for router in plan.routers},
+            **{engine.name: f"{engine.url}/v1/completions" for engine in (*plan.engines, *plan.control)},
+        }
+        width = max(len(name) for name in pids)
         self._say("everything is up")
-        for name, address in rows:
-            _print(self._console, f"  {name:{width}}  {address}")
-        question = f"inferencecache lookup --router {plan.routers[0].grpc} --tokens 1,2,3"
+        for name, pid in pids.items():
+            address = addresses.get(name, plan.program(name).ready)
+            _print(self._console, f"  {name:{width}}  pid {pid:<7}  {address}")
+        _print(self._console, f"  {'logs':{width}}  {self._state.logs}")
+        question = f"inferencecache lookup --router {plan.routers[0].grpc} --tokens 1..80"
         _print(self._console, f"ask a router yourself:  {question}")
 
     def _say(self, text: str) -> None:

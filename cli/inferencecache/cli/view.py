@@ -41,12 +41,14 @@ class RunView:
         figures = self._figures
         ages = [age for age in figures.view_age_s.values() if age is not None]
         delays = [value for values in figures.visible_s.values() for value in values]
+        visible = f"{1000 * quantile(delays, 0.5):.0f} ms" if delays else "-"
+        age = f"{max(ages):.1f} s" if ages else "-"
         reasons = " ".join(f"{code}={count}" for code, count in figures.reasons.most_common(4))
         return (
             f"{self._run.elapsed_s:5.0f} s  cached {100 * figures.hinted.cached_share:4.1f} % with hints, "
             f"{100 * figures.control.cached_share:4.1f} % round robin  "
-            f"turns {figures.hinted.requests}  visible after p50 {1000 * quantile(delays, 0.5):.0f} ms  "
-            f"view age {max(ages, default=0.0):.1f} s  {reasons}"
+            f"turns {figures.hinted.requests}  visible after p50 {visible}  "
+            f"view age {age}  {reasons}"
         )
 
     def _groups(self) -> Table:

@@ -20,7 +20,7 @@ from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheStub
 
 def lookup(
     tokens: Annotated[
-        str | None, typer.Option(help="Token ids of the prompt: 1,2,3 or @FILE, blanks or commas between.")
+        str | None, typer.Option(help="Token ids of the prompt: 1,2,7..9 or @FILE with them.")
     ] = None,
     hashes: Annotated[
         str | None, typer.Option(help="Block hashes of the prompt in hex, first block first: a1b2…,c3d4…")
@@ -45,7 +45,7 @@ def lookup(
 
     \b
     Try:
-      inferencecache lookup --tokens 1,2,3,4
+      inferencecache lookup --tokens 1..80
       inferencecache lookup --tokens @prompt.txt --tenant demo --model demo-model --json
     """  # noqa: D301 - click takes \b for: keep these lines as they are
     request = pb.LookupRouteRequest(
@@ -89,10 +89,13 @@ def _token_ids(text: str) -> list[int]:
             text = Path(text[1:]).read_text()
         except OSError as error:
             raise typer.BadParameter(f"--tokens: cannot read {text[1:]}: {error.strerror}") from None
-    try:
-        ids = [int(item) for item in text.replace(",", " ").split()]
-    except ValueError:
-        raise typer.BadParameter("--tokens: write whole numbers, as in 1,2,3") from None
+    ids: list[int] = []
+    for item in text.replace(",", " ").split():
+        first, dots, last = item.partition("..")
+        try:
+            ids += range(int(first), int(last) + 1) if dots else [int(first)]
+        except ValueError:
+            raise typer.BadParameter("--tokens: write whole numbers or ranges, as in 1,2,7..9") from None
     if not ids or not all(0 <= token < 2**32 for token in ids):
         raise typer.BadParameter("--tokens: write one or more numbers from 0 to 4294967295")
     return ids

@@ -20,7 +20,9 @@ from inferencecache.cli.load.hints import Router
 
 INTERVAL_S: Final = 0.5
 LIMIT_S: Final = 2.0
-ASK_AGAIN_S: Final = 0.003
+ASK_AGAIN_S: Final = 0.002
+ASK_AGAIN_GROWTH: Final = 1.2
+"""Questions come close together at first, so that short delays are measured well."""
 PROBE_TOKENS: Final = 97
 """Six blocks of 16 and the token that is always computed: above the least match that counts, 64."""
 
@@ -79,9 +81,11 @@ class Probe:
     async def _await_visible(self, router: Router, prompt: Sequence[int], replica: str) -> float | None:
         """Unix time of the first answer that shows it; None when none does within the limit."""
         deadline = time.monotonic() + LIMIT_S
+        pause_s = ASK_AGAIN_S
         while time.monotonic() < deadline:
             hint = await router.lookup(prompt)
             if hint.reason == "PREFIX_MATCH" and replica in hint.replicas:
                 return time.time()
-            await asyncio.sleep(ASK_AGAIN_S)
+            await asyncio.sleep(pause_s)
+            pause_s *= ASK_AGAIN_GROWTH
         return None

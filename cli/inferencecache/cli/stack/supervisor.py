@@ -1,8 +1,13 @@
-"""Keeps the processes of a plan running: starts them by stage, starts again what dies, stops them all."""
+"""Keeps the processes of a plan running: starts them by stage, starts again what dies, stops them all.
+
+`processes.json` in the state folder says at any time which process has which id, for people who kill
+one and for scripts.
+"""
 
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -19,6 +24,7 @@ SLOW_START_S: Final = 4.0
 RESTART_DELAY_S: Final = 0.5
 MAX_RESTART_DELAY_S: Final = 8.0
 HEALTHY_AFTER_S: Final = 15.0
+PROCESSES_FILE: Final = "processes.json"
 
 Say = Callable[[str], None]
 
@@ -28,7 +34,6 @@ class Supervisor:
 
     def __init__(self, plan: Plan, state_dir: Path, say: Say, *, restart: bool = True) -> None:
         self.plan = plan
-        self.restarts = 0
         self._state_dir = state_dir
         self._say = say
         self._restart = restart
@@ -58,6 +63,7 @@ class Supervisor:
         for stage in self._stages:
             self._say(f"starting {_listing([child.program.name for child in stage])}")
             await asyncio.gather(*(child.start() for child in stage))
+            self._write_processes()
             waiting = [asyncio.create_task(self._await_ready(child)) for child in stage]
             try:
                 await asyncio.gather(*waiting)
@@ -104,7 +110,23 @@ class Supervisor:
             await asyncio.sleep(delay)
             delay = min(delay * 2, MAX_RESTART_DELAY_S)
             await _finished(child.start())
-            self.restarts += 1
+            self._write_processes()
+
+    def _write_processes(self) -> None:
+        """Replace the file as a whole, so that a reader never sees half of it."""
+        document = {
+            child.program.name: {
+                "pid": child.pid,
+                "ready": child.program.ready,
+                "command": child.program.command,
+                "log": str(child.log),
+            }
+            for child in self.children
+            if child.pid
+        }
+        draft = self._state_dir / "processes.json.new"
+        draft.write_text(json.dumps(document, indent=2) + "\n")
+        draft.replace(self._state_dir / PROCESSES_FILE)
 
 
 async def _finished(work: Coroutine[None, None, None]) -> None:
