@@ -39,7 +39,8 @@ def _renamed(serialized: bytes) -> bytes:
     file.package = file.package.replace("v1alpha", "v1")
     for message in file.message_type:
         for field in message.field:
-            field.type_name = field.type_name.replace(".v1alpha.", ".v1.")
+            if field.type_name:
+                field.type_name = field.type_name.replace(".v1alpha.", ".v1.")
     for service in file.service:
         for method in service.method:
             method.input_type = method.input_type.replace(".v1alpha.", ".v1.")
