@@ -1,0 +1,107 @@
+"""The simulated engine as a process: what it serves, what it publishes, how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import socket
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import pytest
+import zmq
+import zmq.asyncio
+from aiohttp import ClientSession
+
+END = b"\xff" * 8
+
+
+def free_port() -> int:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
+        return port
+
+
+@asynccontextmanager
+async def engine(*arguments: str) -> AsyncIterator[Process]:
+    """A started process; it is killed if the test leaves it running."""
+    process = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "inferencecache.simengine", *arguments), stdout=PIPE, stderr=PIPE
+    )
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def line_of(stream: asyncio.StreamReader | None) -> str:
+    assert stream is not None
+    return (await asyncio.wait_for(stream.readline(), 20)).decode()
+
+
+async def test_a_completion_is_served_and_its_blocks_can_be_replayed() -> None:
+    port, events, replay = free_port(), free_port(), free_port()
+    async with engine(
+        f"--http-bind-address=127.0.0.1:{port}",
+        f"--events-endpoint=tcp://127.0.0.1:{events}",
+        f"--replay-endpoint=tcp://127.0.0.1:{replay}",
+        "--time-scale=100",
+    ) as process:
+        assert f"http://127.0.0.1:{port}" in await line_of(process.stderr)
+        body = {"prompt": list(range(40)), "max_tokens": 2}
+        async with (
+            ClientSession() as http,
+            http.post(f"http://127.0.0.1:{port}/v1/completions", json=body) as answer,
+        ):
+            assert answer.status == 200
+        with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as dealer:
+            dealer.connect(f"tcp://127.0.0.1:{replay}")
+            await dealer.send_multipart([b"", bytes(8)])
+            batch: Any = msgspec.msgpack.decode((await asyncio.wait_for(dealer.recv_multipart(), 10))[-1])
+            assert (await asyncio.wait_for(dealer.recv_multipart(), 10))[-2] == END
+        [event] = batch[1]
+        assert (event["type"], event["token_ids"]) == ("BlockStored", list(range(32)))
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+
+
+@pytest.mark.parametrize("flag", ["--http-bind-address", "--events-endpoint"])
+async def test_a_taken_port_ends_it_with_the_setting_to_change(flag: str) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        addresses = {
+            "--http-bind-address": f"127.0.0.1:{free_port()}",
+            "--events-endpoint": f"tcp://127.0.0.1:{free_port()}",
+            "--replay-endpoint": "",
+        }
+        scheme = "tcp://" if addresses[flag].startswith("tcp") else ""
+        addresses[flag] = f"{scheme}127.0.0.1:{port}"
+        async with engine(*(f"{name}={value}" for name, value in addresses.items())) as process:
+            assert flag in await line_of(process.stderr)
+            assert await asyncio.wait_for(process.wait(), 10) == 1
+
+
+@pytest.mark.rule("SUB-198", "SUB-200", "SUB-201")
+async def test_the_fake_engine_says_what_to_expect_and_repeats_its_message() -> None:
+    port = free_port()
+    async with engine("--fake", f"--bind=tcp://127.0.0.1:{port}", "--interval=10ms") as process:
+        assert (await line_of(process.stdout)).startswith("EXPECT prefix_hash[0]=83f90a7debd4f39c")
+        with zmq.asyncio.Context() as context, context.socket(zmq.SUB) as subscriber:
+            subscriber.connect(f"tcp://127.0.0.1:{port}")
+            subscriber.subscribe(b"kv-events")
+            first = await asyncio.wait_for(subscriber.recv_multipart(), 10)
+            second = await asyncio.wait_for(subscriber.recv_multipart(), 10)
+        assert first[0] == b"kv-events"
+        assert first[2] == second[2]
+        assert int.from_bytes(second[1]) == int.from_bytes(first[1]) + 1
+        process.send_signal(signal.SIGINT)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
