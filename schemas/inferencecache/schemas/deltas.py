@@ -53,8 +53,8 @@ class Change(msgspec.Struct, frozen=True, array_like=True, tag_field="t", gc=Fal
     """Base of every change; the tag numbers below never change and are never reused."""
 
 
-class Held(Change, tag=1):
-    """The holder holds these keys (uint64 little-endian each, int32 counts), certain, since `last_seen_us`."""
+class Held(Change, frozen=True, tag=1):
+    """The holder holds these keys (uint64 little-endian, int32 counts), certain, since `last_seen_us`."""
 
     holder: int
     tier: int
@@ -63,20 +63,20 @@ class Held(Change, tag=1):
     token_counts: bytes
 
 
-class Released(Change, tag=2):
+class Released(Change, frozen=True, tag=2):
     """The holder no longer holds these keys; one that it does not hold is no error."""
 
     holder: int
     keys: bytes
 
 
-class HolderCleared(Change, tag=3):
+class HolderCleared(Change, frozen=True, tag=3):
     """The holder holds nothing any more."""
 
     holder: int
 
 
-class HolderDoubted(Change, tag=4):
+class HolderDoubted(Change, frozen=True, tag=4):
     """All that the holder holds now is uncertain: it ages on its own until stored again."""
 
     holder: int
@@ -97,7 +97,7 @@ class StatsRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     live_us: int = 0
 
 
-class ReplicaRow(Change, tag=5):
+class ReplicaRow(Change, frozen=True, tag=5):
     """The whole row of a replica. `incarnation` is empty when it never began (gRPC producers).
 
     `begun_at` is the log sequence of its current `Begin`, `alive_us` the log time of its last
@@ -112,21 +112,19 @@ class ReplicaRow(Change, tag=5):
     stats: StatsRow | None = None
 
 
-class ReplicaForgotten(Change, tag=6):
+class ReplicaForgotten(Change, frozen=True, tag=6):
     """The replica has no row any more."""
 
     name: ReplicaName
 
 
-class TimeStarted(Change, tag=7):
+class TimeStarted(Change, frozen=True, tag=7):
     """Log time begins: every time recorded so far, of holds and rows alike, becomes `time_us`."""
 
     time_us: int
 
 
-AnyChange = (
-    Held | Released | HolderCleared | HolderDoubted | ReplicaRow | ReplicaForgotten | TimeStarted
-)
+AnyChange = Held | Released | HolderCleared | HolderDoubted | ReplicaRow | ReplicaForgotten | TimeStarted
 
 
 class Delta(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -165,7 +163,7 @@ def encode_delta(delta: Delta) -> bytes:
 
 
 def decode_delta(payload: bytes) -> Delta:
-    """Read a delta. Raises `UnreadableDeltaError` on damage or an unknown format: a reader treats it as a hole."""
+    """Read a delta. Raises `UnreadableDeltaError` on damage or an unknown format: to a reader, a hole."""
     try:
         delta = _decoder.decode(payload)
     except (msgspec.DecodeError, ValueError, RecursionError) as error:

@@ -1,4 +1,4 @@
-"""How the log is cut into partitions: the value of `IC_LAYOUT` under `layout`, the one place that holds it."""
+"""How the log is cut into partitions: the value of `IC_LAYOUT` under `layout`, its only place."""
 
 from __future__ import annotations
 

@@ -32,13 +32,11 @@ TIER_COLDEST: Final = 2**31 - 1
 """Stored for a negative tier: colder than every known one, reported as unspecified [IDX-36]."""
 
 
-class Record(
-    msgspec.Struct, frozen=True, array_like=True, tag_field="t", gc=False, omit_defaults=False
-):
+class Record(msgspec.Struct, frozen=True, array_like=True, tag_field="t", gc=False, omit_defaults=False):
     """Base of every record; the tag numbers below never change and are never reused."""
 
 
-class Begin(Record, tag=1):
+class Begin(Record, frozen=True, tag=1):
     """A producer's first batch: everything this replica held before is void.
 
     `engine` identifies the engine process (its start time as its metrics state it), empty when it
@@ -52,7 +50,7 @@ class Begin(Record, tag=1):
     block_size: int = 0
 
 
-class Stored(Record, tag=2):
+class Stored(Record, frozen=True, tag=2):
     """The replica holds these keys: `width` bytes a hash in `hashes`, one int32 (little-endian) a hash
     in `token_counts`, which counts tokens from position 0 to the end of the block [WIRE-158].
 
@@ -68,7 +66,7 @@ class Stored(Record, tag=2):
     timestamp_us: int = 0
 
 
-class Evicted(Record, tag=3):
+class Evicted(Record, frozen=True, tag=3):
     """The replica no longer holds these keys, under every hash scheme [WIRE-101].
 
     An empty `adapter` means every adapter partition. `count` is needed only when `width` is 0.
@@ -81,23 +79,23 @@ class Evicted(Record, tag=3):
     timestamp_us: int = 0
 
 
-class Cleared(Record, tag=4):
+class Cleared(Record, frozen=True, tag=4):
     """The replica flushed its whole cache for this tenant and model; its statistics go too [WIRE-103]."""
 
     timestamp_us: int = 0
 
 
-class Gap(Record, tag=5):
+class Gap(Record, frozen=True, tag=5):
     """`missed` messages of the engine are lost for good: earlier holds become uncertain."""
 
     missed: int = 0
 
 
-class Complete(Record, tag=6):
+class Complete(Record, frozen=True, tag=6):
     """A resync that knows everything has ended: uncertain holds that it did not restate go."""
 
 
-class Stats(Record, tag=7):
+class Stats(Record, frozen=True, tag=7):
     """Latest statistics of the replica, engine totals. They replace the row as a whole [IDX-38].
 
     `hit_rate`, `pressure` and `kv_usage` are nominally 0..1; the token counters are cumulative
@@ -115,11 +113,11 @@ class Stats(Record, tag=7):
     timestamp_us: int = 0
 
 
-class Alive(Record, tag=8):
+class Alive(Record, frozen=True, tag=8):
     """All that the producer reported and is certain of is still there: its holds stay young."""
 
 
-class Event(Record, tag=9):
+class Event(Record, frozen=True, tag=9):
     """An event of a gRPC producer that changes no hold: `PREFIX_ADDED`, `REPLICA_UPDATED`, unknown
     numbers [IDX-43, IDX-48]. `type` is the number of `CacheEvent.Type`.
     """
@@ -130,7 +128,7 @@ class Event(Record, tag=9):
     timestamp_us: int = 0
 
 
-class Claim(Record, tag=10):
+class Claim(Record, frozen=True, tag=10):
     """`owner` takes the partition over; the log sequence of this record is its owner epoch.
 
     A claim of another log epoch than the folded one empties the partition.
@@ -140,7 +138,7 @@ class Claim(Record, tag=10):
     log_epoch: LogEpoch
 
 
-class Tick(Record, tag=11):
+class Tick(Record, frozen=True, tag=11):
     """The owner's wall clock, once a second; drives log time and the sweep.
 
     Tick number n, counted since the log epoch began, sweeps the keys with
@@ -168,7 +166,7 @@ class TenantQuota(msgspec.Struct, frozen=True, array_like=True, gc=False):
     max_keys: int
 
 
-class PolicyApplied(Record, tag=12):
+class PolicyApplied(Record, frozen=True, tag=12):
     """The policy values in force from here on, as a whole; `revision` is that of the policy bucket."""
 
     owner: OwnerId
@@ -178,7 +176,7 @@ class PolicyApplied(Record, tag=12):
     quotas: tuple[TenantQuota, ...] = ()
 
 
-class Budget(Record, tag=13):
+class Budget(Record, frozen=True, tag=13):
     """This partition's part of the global cap (-1 = unbounded) and of each tenant's quota."""
 
     owner: OwnerId
@@ -204,13 +202,13 @@ class CreditedHolds(msgspec.Struct, frozen=True, array_like=True, gc=False):
     counts: bytes
 
 
-class Credit(Record, tag=14):
+class Credit(Record, frozen=True, tag=14):
     """Accesses that a router counted since its last one, best effort [IDX-144]."""
 
     holds: tuple[CreditedHolds, ...] = ()
 
 
-class Gone(Record, tag=15):
+class Gone(Record, frozen=True, tag=15):
     """The pod `pod_uid` is deleted: holds and statistics of `replica` and of its ranks go, for every
     model of the tenant, if its current `Begin` has that uid.
     """
