@@ -40,7 +40,9 @@ generate: dev ## write the generated files: gRPC stubs, JSON Schemas
 
 .PHONY: bench
 bench: dev ## rerun the measurements behind the documentation's figures
-	@$(PYTHON_BIN)/python -m benchmarks $(ARGS)
+	@for name in $(basename $(notdir $(wildcard benchmarks/*_bench.py))); do \
+		echo "== $$name" && $(PYTHON_BIN)/python -m benchmarks.$$name $(ARGS) || exit 1; \
+	done
 
 .PHONY: assets
 assets: dev ## install or build every facility that tests can use
