@@ -8,7 +8,7 @@ from inferencecache.core.index.reading import Hit, Run, Scope
 from inferencecache.schemas.deltas import StatsRow
 from inferencecache.schemas.ids import PROBE_TENANT, ReplicaId
 from tests.oracle.keys import key_of
-from tests.oracle.model import Hold, HoldKey, NaiveFold
+from tests.oracle.model import HoldKey, NaiveFold
 
 
 class NaiveView:
@@ -22,14 +22,14 @@ class NaiveView:
         return max((fold.time_us for fold in self.folds), default=0)
 
     def exact(self, scope: Scope, adapter: str, hash_: bytes, now_us: int, ttl_us: int) -> list[Hit]:
-        hits = [
-            Hit(ReplicaId(key.replica), hold.token_count, seen_us, hold.tier)
-            for key, hold, seen_us in self._holds()
-            if key[:4] == (*scope, adapter)
-            and (key.width, key.key) == key_of(hash_)
-            and now_us - seen_us < ttl_us
-        ]
-        return sorted(hits, key=lambda hit: _utf8(hit.replica))
+        prefix = (*scope, adapter, *key_of(hash_))
+        hits = []
+        for fold in self.folds:
+            for key, hold in fold.holds.items():
+                if key.prefix == prefix and now_us - fold.effective_us(key) < ttl_us:
+                    replica, seen_us = ReplicaId(key.replica), fold.effective_us(key)
+                    hits.append(Hit(replica, hold.token_count, seen_us, hold.tier))
+        return sorted(hits)
 
     def leading_runs(
         self, scope: Scope, adapter: str, hashes: Sequence[bytes], now_us: int, ttl_us: int
@@ -50,8 +50,7 @@ class NaiveView:
         return runs
 
     def members(self, scope: Scope) -> list[ReplicaId]:
-        members = {ReplicaId(key.replica) for key, _, _ in self._holds() if key[:3] == scope}
-        return sorted(members, key=_utf8)
+        return sorted({ReplicaId(key.replica) for key in self._keys() if key[:3] == scope})
 
     def stats(self, tenant: str, model: str) -> Mapping[ReplicaId, StatsRow]:
         return {
@@ -62,16 +61,16 @@ class NaiveView:
         }
 
     def is_empty(self) -> bool:
-        return all(key.tenant == PROBE_TENANT for key, _, _ in self._holds())
+        return all(key.tenant == PROBE_TENANT for key in self._keys())
 
     def has_tenant(self, tenant: str) -> bool:
-        return any(key.tenant == tenant for key, _, _ in self._holds())
+        return any(key.tenant == tenant for key in self._keys())
 
     def has_model(self, tenant: str, model: str) -> bool:
-        return any(key[:2] == (tenant, model) for key, _, _ in self._holds())
+        return any(key[:2] == (tenant, model) for key in self._keys())
 
     def has_scope(self, scope: Scope) -> bool:
-        return any(key[:3] == scope for key, _, _ in self._holds())
+        return any(key[:3] == scope for key in self._keys())
 
     def distinct_keys(self, tenant: str, model: str) -> int:
         """Counted by fold: lanes hold disjoint replicas, so a key held in two lanes counts twice."""
@@ -79,11 +78,5 @@ class NaiveView:
             len({key.prefix for key in fold.holds if key[:2] == (tenant, model)}) for fold in self.folds
         )
 
-    def _holds(self) -> Iterator[tuple[HoldKey, Hold, int]]:
-        for fold in self.folds:
-            for key, hold in fold.holds.items():
-                yield key, hold, fold.effective_us(key)
-
-
-def _utf8(text: str) -> bytes:
-    return text.encode()
+    def _keys(self) -> Iterator[HoldKey]:
+        return (key for fold in self.folds for key in fold.holds)
