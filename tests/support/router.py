@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Literal
@@ -71,6 +72,13 @@ class FoldedLog:
         self.message_ids.append(msg_id)
         return self.append(subject, payload)
 
+    @property
+    def publisher(self) -> FoldedLog:
+        return self
+
+    async def run(self) -> None:
+        await asyncio.Event().wait()
+
     # what a test does
 
     def append(self, subject: str, payload: bytes) -> PubAck:
@@ -119,13 +127,18 @@ class Router:
 
 
 @asynccontextmanager
-async def served_router(log: FoldedLog | None = None, *, reflection: bool = True) -> AsyncIterator[Router]:
+async def served_router(
+    log: FoldedLog | None = None,
+    *,
+    reflection: bool = True,
+    credentials: grpc.ServerCredentials | None = None,
+) -> AsyncIterator[Router]:
     """Start one on a free port."""
     log = log or FoldedLog()
     registry = CollectorRegistry()
     ingest = Ingest(log, log)
     servicer = Servicer(log, Lookup(log, ServerMetrics(registry), 16), ingest)
-    server = GrpcServer(("127.0.0.1", 0), servicer, reflection=reflection)
+    server = GrpcServer(("127.0.0.1", 0), servicer, reflection=reflection, credentials=credentials)
     await server.start()
     router = Router(log, ingest, server, registry)
     try:

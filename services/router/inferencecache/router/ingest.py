@@ -11,17 +11,17 @@ import asyncio
 import secrets
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
 from contextlib import aclosing
-from typing import Final, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import grpc
 
-from inferencecache.core.log.publisher import NotStoredError, PubAck
+from inferencecache.core.log import NotStoredError
 from inferencecache.core.log.subjects import InvalidIdError, partition_of, replica_subject
 from inferencecache.core.service import get_logger
 from inferencecache.router.calls import CallError
 from inferencecache.router.packing import pack
 from inferencecache.router.translate import records_of_event, records_of_update
-from inferencecache.router.views import Following
+from inferencecache.router.views import EventLog, Following
 from inferencecache.schemas.ids import PROBE_TENANT, ModelId, ReplicaId, TenantId
 from inferencecache.schemas.records import AnyRecord
 from inferencecache.schemas.senders import ReplicaSender
@@ -32,18 +32,6 @@ STORE_TIMEOUT_S: Final = 5.0
 _Message = TypeVar("_Message", CacheStateUpdate, CacheEvent)
 
 log = get_logger("ingest")
-
-
-class EventLog(Protocol):
-    """Where records go; the log's `Publisher`."""
-
-    payload_limit: int
-
-    async def publish(
-        self, subject: str, payload: bytes, *, msg_id: str = "", timeout_s: float = STORE_TIMEOUT_S
-    ) -> PubAck:
-        """Store one message. Raises `NotStoredError`."""
-        ...
 
 
 class Ingest:
@@ -81,12 +69,16 @@ class Ingest:
         tenant, model, replica = message.tenant_id, message.model_id, message.replica_id
         sender = ReplicaSender(TenantId(tenant), ModelId(model), ReplicaId(replica), "g")
         layout = self._following.layout
+        if layout is None:
+            raise CallError(grpc.StatusCode.UNAVAILABLE, "the event log was not reached yet")
         partition = partition_of(tenant, model, replica, layout)
         try:
             subject = replica_subject(layout.generation, partition, sender)
             for payload in pack(translate(message), self._log.payload_limit):
                 self._sent += 1
-                await self._log.publish(subject, payload, msg_id=f"{self._sender_id}.{self._sent}")
+                await self._log.publish(
+                    subject, payload, msg_id=f"{self._sender_id}.{self._sent}", timeout_s=STORE_TIMEOUT_S
+                )
         except InvalidIdError as error:
             raise CallError(grpc.StatusCode.INVALID_ARGUMENT, str(error)) from None
         except NotStoredError as error:

@@ -11,18 +11,34 @@ from typing import Protocol
 
 from inferencecache.core.index.joined import NOTHING, JoinedView, Lane
 from inferencecache.core.index.reading import IndexView
+from inferencecache.core.log import PubAck
 from inferencecache.core.log.subjects import partitions_of
 from inferencecache.schemas.ids import ModelId, TenantId
 from inferencecache.schemas.layout import Layout
 from inferencecache.schemas.policy import ResolvedPolicy
 
 
-class Following(Protocol):
-    """The replica of the index as it is right now."""
+class EventLog(Protocol):
+    """Where producers' records go: the log's `Publisher`."""
 
     @property
-    def layout(self) -> Layout:
-        """The layout that `views` have; producers' records are sent by it too."""
+    def payload_limit(self) -> int:
+        """Largest message in bytes."""
+        ...
+
+    async def publish(
+        self, subject: str, payload: bytes, *, msg_id: str = "", timeout_s: float = 5.0
+    ) -> PubAck:
+        """Store one message. Raises `NotStoredError`, also while NATS was never reached."""
+        ...
+
+
+class Following(Protocol):
+    """The replica of the index as it is right now. It exists, and is empty, before NATS is reached."""
+
+    @property
+    def layout(self) -> Layout | None:
+        """The layout that `views` have and that producers' records are sent by; `None` until it is read."""
         ...
 
     @property
@@ -49,10 +65,24 @@ class Following(Protocol):
         ...
 
 
+class Follower(Following, Protocol):
+    """A `Following` that keeps itself current over its own connection to NATS."""
+
+    @property
+    def publisher(self) -> EventLog:
+        """The connection's publisher."""
+        ...
+
+    async def run(self) -> None:
+        """Reach NATS and follow until cancelled. Raises only what the process cannot survive."""
+        ...
+
+
 def index_of(following: Following, tenant: TenantId, model: ModelId) -> JoinedView:
     """The index as far as it concerns one (tenant, model)."""
-    if not following.complete:
+    layout = following.layout
+    if layout is None or not following.complete:
         return NOTHING
     views = following.views
-    partitions = partitions_of(tenant, model, following.layout)
+    partitions = partitions_of(tenant, model, layout)
     return JoinedView([Lane(views[number], following.now_us(number)) for number in partitions], views)

@@ -1,0 +1,75 @@
+"""The router as a process: listeners, the follower, and a stop that is bounded.
+
+The listeners open before NATS is reached. Until the index is loaded lookups are answered with
+`NO_HINT`, which a gateway understands better than a refused connection [WIRE-027].
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from prometheus_client import CollectorRegistry, ProcessCollector
+
+from inferencecache.core.service import HttpEndpoints, get_logger
+from inferencecache.router.ingest import Ingest
+from inferencecache.router.lookup import Lookup
+from inferencecache.router.metrics import ServerMetrics
+from inferencecache.router.server import GrpcServer
+from inferencecache.router.servicer import Servicer
+from inferencecache.router.settings import RouterSettings
+from inferencecache.router.tls import CertificateError, CertificateFiles
+from inferencecache.router.views import Follower
+
+log = get_logger("router")
+
+
+async def serve(
+    settings: RouterSettings,
+    stop: asyncio.Event,
+    follow: Callable[[RouterSettings, CollectorRegistry], Follower],
+) -> int:
+    """Serve until `stop` is set; answers the exit code. Raises `ListenError`, and what ends the follower."""
+    registry = CollectorRegistry()
+    ProcessCollector(registry=registry)
+    metrics = ServerMetrics(registry)
+    try:
+        credentials = CertificateFiles(*settings.tls_files).credentials() if settings.tls_files else None
+    except CertificateError as error:
+        log.error("grpc_tls_load", msg=str(error))  # noqa: TRY400 - the message says all
+        return 1
+    metrics.grpc_tls_enabled.set(credentials is not None)
+
+    follower = follow(settings, registry)
+    ingest = Ingest(follower.publisher, follower)
+    servicer = Servicer(follower, Lookup(follower, metrics, settings.block_size), ingest)
+    grpc_server = GrpcServer(
+        settings.grpc_address, servicer, credentials=credentials, reflection=settings.grpc_reflection
+    )
+    http = HttpEndpoints(settings.http_address, lambda: follower.ready and not stop.is_set(), registry)
+    metrics.up.set(1)
+    following = asyncio.ensure_future(follower.run())
+    stopped = asyncio.ensure_future(stop.wait())
+    try:
+        await http.start()
+        await grpc_server.start()
+        log.info(
+            "router_started",
+            grpc_port=grpc_server.port,
+            http_port=http.port,
+            grpc_tls=credentials is not None,
+            nats=settings.nats.address,
+        )
+        await asyncio.wait((following, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if following.done():
+            await following
+        return 0
+    finally:
+        log.info("graceful_shutdown_started")
+        metrics.up.set(0)
+        ingest.stop()
+        await asyncio.gather(grpc_server.stop(), http.stop())
+        stopped.cancel()
+        following.cancel()
+        await asyncio.gather(following, return_exceptions=True)
+        log.info("graceful_shutdown_done")

@@ -1,0 +1,95 @@
+"""The certificate of the gRPC port. `tests/data/tls` holds two self-signed pairs for localhost."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import shutil
+import ssl
+from pathlib import Path
+
+import grpc
+import pytest
+
+from inferencecache.router.tls import CertificateError, CertificateFiles
+from inferencecache.v1alpha1.inferencecache_pb2 import LookupRouteRequest
+from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheStub
+from tests.support.router import served_router
+
+DATA = Path(__file__).parents[2] / "data" / "tls"
+CERTIFICATES = {name: (DATA / f"{name}.crt").read_text() for name in ("first", "second")}
+
+
+def install(folder: Path, certificate: str, key: str, seconds_later: int = 0) -> None:
+    """Put a pair in place with a file time of its own."""
+    for name, source in (("tls.crt", f"{certificate}.crt"), ("tls.key", f"{key}.key")):
+        shutil.copyfile(DATA / source, folder / name)
+        os.utime(folder / name, (1_700_000_000 + seconds_later,) * 2)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> CertificateFiles:
+    install(tmp_path, "first", "first")
+    return CertificateFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
+
+
+async def shown(port: int) -> str:
+    """The certificate that a new handshake shows."""
+    return await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
+
+
+@pytest.mark.rule("WIRE-C44", "WIRE-211")
+@pytest.mark.parametrize("broken", ["missing certificate", "missing key", "not PEM", "not a pair"])
+def test_a_pair_that_cannot_be_used_is_refused_with_both_flags_named(tmp_path: Path, broken: str) -> None:
+    install(tmp_path, "first", "second" if broken == "not a pair" else "first")
+    match broken:
+        case "missing certificate":
+            (tmp_path / "tls.crt").unlink()
+        case "missing key":
+            (tmp_path / "tls.key").unlink()
+        case "not PEM":
+            (tmp_path / "tls.crt").write_text("no certificate")
+    with pytest.raises(CertificateError, match=r"--tls-cert-file=.* --tls-key-file="):
+        CertificateFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
+
+
+@pytest.mark.rule("WIRE-C44", "WIRE-214", "WIRE-213")
+async def test_the_next_handshake_shows_a_newer_certificate_and_open_connections_go_on(
+    tmp_path: Path, files: CertificateFiles
+) -> None:
+    async with served_router(credentials=files.credentials()) as router:
+        port = router.server.port
+        assert await shown(port) == CERTIFICATES["first"]
+        trust = grpc.ssl_channel_credentials(CERTIFICATES["first"].encode())
+        async with grpc.aio.secure_channel(f"localhost:{port}", trust) as channel:
+            stub = InferenceCacheStub(channel)
+            assert (await stub.LookupRoute(LookupRouteRequest())).reason_code == "NO_HINT"
+            install(tmp_path, "second", "second", seconds_later=10)
+            assert await shown(port) == CERTIFICATES["second"]
+            assert (await stub.LookupRoute(LookupRouteRequest())).reason_code == "NO_HINT"
+        with pytest.raises(grpc.aio.AioRpcError) as failed:
+            await router.stub.LookupRoute(LookupRouteRequest())
+        assert failed.value.code() is grpc.StatusCode.UNAVAILABLE, "a plaintext client of a TLS port"
+
+
+@pytest.mark.rule("WIRE-215")
+def test_half_written_files_leave_the_last_good_pair_in_use_until_they_are_whole(
+    tmp_path: Path, files: CertificateFiles
+) -> None:
+    install(tmp_path, "second", "first", seconds_later=10)
+    assert files.refreshed() is None
+    install(tmp_path, "second", "second", seconds_later=10)
+    assert files.refreshed() is not None
+    assert files.refreshed() is None
+
+
+@pytest.mark.rule("WIRE-214", "WIRE-215")
+def test_only_a_later_time_of_the_certificate_file_counts(tmp_path: Path, files: CertificateFiles) -> None:
+    assert files.refreshed() is None
+    install(tmp_path, "second", "second")
+    assert files.refreshed() is None, "the same time"
+    install(tmp_path, "first", "first")
+    os.utime(tmp_path / "tls.key", (1_800_000_000,) * 2)
+    assert files.refreshed() is None, "a newer key alone"
+    (tmp_path / "tls.crt").unlink()
+    assert files.refreshed() is None, "no time to be read"
