@@ -111,12 +111,13 @@ class ChangeLog:
 
     def note(self, holder: HolderName, change: HolderChange) -> None:
         """The message being folded changed what a holder holds."""
-        self._open.changes.append((holder, change))
-        self._open.size += _CHANGE_BYTES
-        if isinstance(change, Held | Released):
-            self._open.size += len(change.keys)
+        message = self._open
+        message.changes.append((holder, change))
+        message.size += _CHANGE_BYTES
         if isinstance(change, Held):
-            self._open.size += len(change.token_counts)
+            message.size += len(change.keys) + len(change.token_counts)
+        elif isinstance(change, Released):
+            message.size += len(change.keys)
 
     def note_row(self, change: RowChange) -> None:
         """The message being folded changed a replica's row; its last word counts."""
@@ -134,9 +135,10 @@ class ChangeLog:
 
     def close(self, mark: Mark) -> None:
         """The message is folded."""
-        self._open.mark = mark
-        self._open.size += _MESSAGE_BYTES
-        self._messages.append(self._open)
+        message = self._open
+        message.mark = mark
+        message.size += _MESSAGE_BYTES
+        self._messages.append(message)
         self._open = _Message()
 
     # -------------------------------------------------------------------------------- the owner

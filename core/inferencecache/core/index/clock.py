@@ -17,7 +17,7 @@ FUTURE_US: Final = 5 * SECOND_US
 INT64_MIN: Final = -(2**63)
 
 
-class LogClock(msgspec.Struct):
+class LogClock(msgspec.Struct, array_like=True):
     """T, the number of ticks folded since the log epoch began, and the last tick's JetStream timestamp."""
 
     time_us: int = 0
@@ -52,10 +52,10 @@ class LogClock(msgspec.Struct):
             return 0
         return max(message_us - max(age_ms, 0) * 1000, INT64_MIN)
 
-    def reported(self, message_us: int, age_ms: int, timestamp_us: int) -> int:
+    def literal(self, timestamp_us: int, observed_us: int) -> int:
         """The time of a gRPC producer's record: its own timestamp, literally, unless that is 0 or more
         than 5 s ahead of T; those mean the message's time [IDX-18, IDX-19, WIRE-093].
         """
         if not self.ticks or timestamp_us == 0 or timestamp_us > self.time_us + FUTURE_US:
-            return self.observed(message_us, age_ms)
+            return observed_us
         return max(timestamp_us, INT64_MIN)

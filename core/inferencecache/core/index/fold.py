@@ -59,6 +59,9 @@ Dropped = Literal[
 incarnation is current; `gone`: its pod is deleted; `jump`: a batch before it is missing."""
 
 
+_TIMED: Final = (Stored, Stats, Event)
+
+
 class LogMessage(NamedTuple):
     """One message of an events stream; `batch` is None when its payload is no batch at all."""
 
@@ -92,7 +95,7 @@ class Folded(NamedTuple):
     outdated: int = 0
 
 
-class Life(msgspec.Struct):
+class Life(msgspec.Struct, array_like=True):
     """What the fold remembers of a replica's current incarnation, beside the row.
 
     `sequence` is that of the last batch that counted, `begun_at` the log sequence of the `Begin`.
@@ -150,11 +153,12 @@ class Fold:
         row = heard = changed(replica.row or ReplicaRow(name), heard_us=message_us)
         self._write.put_row(heard)
         observed_us = self.clock.observed(message_us, batch.age_ms)
+        is_literal = sender.channel == "g"
         malformed, misplaced = decoded.malformed, 0
         for record in batch.records:
             time_us = observed_us
-            if sender.channel == "g" and isinstance(record, Stored | Stats | Event):
-                time_us = self.clock.reported(message_us, batch.age_ms, record.timestamp_us)
+            if is_literal and isinstance(record, _TIMED) and record.timestamp_us:
+                time_us = self.clock.literal(record.timestamp_us, observed_us)
             match record:
                 case Stored():
                     malformed += not self._store(name, record, time_us)

@@ -61,12 +61,14 @@ HOLDER: Final = np.dtype(
 """One holder: `identity` as in `digest`, `seed` of its keyspace for placing keys, `alive` and `ttl` in µs,
 `first` node of its list or -1, how many nodes it has and how many of them are certain."""
 
-COUNTS: Final = 3
-FREE, USED, ENTRIES = range(COUNTS)
-"""Of the table's counts: first free node or -1, nodes ever used, holds."""
+COUNTS: Final = 4
+FREE, USED, ENTRIES, TOUCHED = range(COUNTS)
+"""Of the table's counts: first free node or -1, nodes ever used, holds, and where `_touch` leaves its sum."""
 
 STRETCH_BITS: Final = 10
 STRETCH: Final = 1 << STRETCH_BITS
+GROUP: Final = 64
+"""Keys that are touched together: as many as a core can have reads of memory under way, and a few."""
 NONE: Final = -1
 
 Difference = tuple[int, int, int, int]
@@ -85,7 +87,8 @@ _u64s = types.Array(types.uint64, 1, "C")
 _u32s = types.Array(types.uint32, 1, "C")
 _keys = types.Array(types.uint64, 1, "C", readonly=True)
 _counts = types.Array(types.int32, 1, "C", readonly=True)
-_uncounts = types.Array(types.uint32, 1, "C", readonly=True)
+_marks = types.Array(types.uint32, 1, "C", readonly=True)
+_times = types.Array(types.int64, 1, "C", readonly=True)
 _i32, _i64, _u32, _u64 = types.int32, types.int64, types.uint32, types.uint64
 _difference = types.Tuple((_i64, _i64, _u64, _u64))
 _table = (_nodes, _holders, _slots, _access, _i64s, _i64s)
@@ -200,6 +203,24 @@ def _find(nodes, holders, slots, numbers, keyspace, key, place):
             if nodes[node]["key"] == key and holders[nodes[node]["holder"]]["keyspace"] == keyspace:
                 return at
         at = (at + 1) & mask
+
+
+@part
+def _touch(nodes, slots, numbers, seed, keys, start):
+    """Read the slots and first nodes of a group of keys, which waits for memory once and not once a key.
+
+    Answers a sum of what was read, for the compiler not to leave the reads out.
+    """
+    mask = np.int64(len(slots) - 1)
+    end = min(start + GROUP, len(keys))
+    read = np.uint32(0)
+    for i in range(start, end):
+        read += slots[np.int64(_place(keys[i], seed)) & mask]
+    for i in range(start, end):
+        slot = slots[np.int64(_place(keys[i], seed)) & mask]
+        if slot != 0:
+            read += np.uint32(nodes[_node_of(slot, numbers)]["mark"])
+    return read
 
 
 @part
@@ -356,8 +377,11 @@ def _upsert(nodes, holders, slots, access, due, counts, numbers, holder, key, to
 def hold(nodes, holders, slots, access, due, counts, holder, keys, tokens, mark, seen):
     """The holder holds these keys; the pool has room for all of them."""
     numbers = _number_mask(nodes)
+    seed = holders[holder]["seed"]
     entries, vanished, entry = 0, 0, _ZERO
     for i in range(len(keys)):
+        if i % GROUP == 0:
+            counts[TOUCHED] += _touch(nodes, slots, numbers, seed, keys, i)
         is_new, is_new_key, difference = _upsert(
             nodes, holders, slots, access, due, counts, numbers, holder, keys[i], tokens[i], mark, seen
         )
@@ -375,6 +399,8 @@ def release(nodes, holders, slots, access, due, counts, holder, keys):
     keyspace = holders[holder]["keyspace"]
     entries, vanished, entry, access_entry = 0, 0, _ZERO, _ZERO
     for i in range(len(keys)):
+        if i % GROUP == 0:
+            counts[TOUCHED] += _touch(nodes, slots, numbers, seed, keys, i)
         at = _find(nodes, holders, slots, numbers, keyspace, keys[i], _place(keys[i], seed))
         if slots[at] == 0:
             continue
@@ -494,7 +520,8 @@ def exact(nodes, holders, slots, keyspace, seed, key, oldest, replicas, found):
 @kernel(_i64, _nodes, _holders, _slots, _counts, _keys, _keys, _i64, _i32s, _i32s, _i64s)
 def leading_runs(nodes, holders, slots, keyspaces, seeds, keys, oldest, places, replicas, found):
     """Replicas that hold the first key, and how far each holds the chain without a break, counting only
-    holds younger than `oldest`. `found` gets blocks, oldest effective time and coldest tier of each.
+    holds younger than `oldest`. `found` gets blocks, oldest effective time and coldest tier of each; it has
+    room for more than all replicas.
 
     `keyspaces` and `seeds` have one element for all keys or one each, -1 for a keyspace that nobody
     knows. `places` has -1 for every replica, before and after. Answers how many replicas.
@@ -506,6 +533,8 @@ def leading_runs(nodes, holders, slots, keyspaces, seeds, keys, oldest, places, 
         keyspace = keyspaces[of]
         if keyspace == NONE:
             break
+        if block % GROUP == 0 and len(keyspaces) == 1:
+            found[-1] = _touch(nodes, slots, numbers, seeds[of], keys, block)
         at = _find(nodes, holders, slots, numbers, keyspace, keys[block], _place(keys[block], seeds[of]))
         node = _node_of(slots[at], numbers)
         running = 0
@@ -556,3 +585,88 @@ def place_all(nodes, holders, slots, counts):
         else:
             nodes[node]["next"] = NONE
         slots[at] = _slot_of(node, place, numbers)
+
+
+@kernel(_i64, _nodes, _i64s, _i64, _i32s, _i32s, _u64s, _i64s, _i32s, _u32s)
+def export(nodes, counts, start, index_of, owners, keys, seen, tokens, marks):
+    """Write the holds from node `start` on into columns until those are full or the pool is at its end;
+    `index_of` turns the table's number of a holder into the one to write. Answers the number written; the
+    node to go on from is left in `index_of`'s last element.
+    """
+    written = 0
+    node = start
+    while node < counts[USED] and written < len(keys):
+        of = nodes[node]
+        if of["holder"] != NONE:
+            owners[written] = index_of[of["holder"]]
+            keys[written] = of["key"]
+            seen[written] = of["seen"]
+            tokens[written] = of["tokens"]
+            marks[written] = of["mark"]
+            written += 1
+        node += 1
+    index_of[-1] = node
+    return written
+
+
+@kernel(_i64, _nodes, _i64s, _access, _i64, _i32s, _i32s, _u64s, _u32s)
+def export_access(nodes, counts, access, start, index_of, owners, keys, accesses):
+    """As `export`, for the access counts that are not 0."""
+    written = 0
+    node = start
+    while node < counts[USED] and written < len(keys):
+        of = nodes[node]
+        if of["holder"] != NONE and access[node] != 0:
+            owners[written] = index_of[of["holder"]]
+            keys[written] = of["key"]
+            accesses[written] = access[node]
+            written += 1
+        node += 1
+    index_of[-1] = node
+    return written
+
+
+@kernel(_u64, *_table, _counts, _counts, _keys, _times, _counts, _marks, _i64s, _i64s)
+def load(
+    nodes, holders, slots, access, due, counts, number_of, owners, keys, seen, tokens, marks, new, new_keys
+):
+    """Holds of many holders: `number_of` turns an element of `owners` into the table's number. Adds the new
+    holds and the new keys of each owner to `new` and `new_keys`; answers the difference of the digest.
+    """
+    numbers = _number_mask(nodes)
+    difference = _ZERO
+    for i in range(len(keys)):
+        owner = owners[i]
+        holder = np.int64(number_of[owner])
+        is_new, is_new_key, entry = _upsert(
+            nodes, holders, slots, access, due, counts, numbers, holder, keys[i], tokens[i], marks[i], seen[i]
+        )
+        new[owner] += is_new
+        new_keys[owner] += is_new_key
+        difference += entry
+    return difference
+
+
+@kernel(_u64, *_table, _counts, _keys, _marks)
+def credit(nodes, holders, slots, access, due, counts, owners, keys, accesses):
+    """Add to the access counts of these keys of these holders, which stop at 2**32 - 1; a hold that is gone
+    is passed over. Answers the difference of the access digest.
+    """
+    numbers = _number_mask(nodes)
+    difference = _ZERO
+    most = np.uint32(0xFFFFFFFF)
+    for i in range(len(keys)):
+        of = holders[owners[i]]
+        at = _find(nodes, holders, slots, numbers, of["keyspace"], keys[i], _place(keys[i], of["seed"]))
+        node = _node_of(slots[at], numbers)
+        while node != NONE and nodes[node]["holder"] != owners[i]:
+            node = np.int64(nodes[node]["next"])
+        if node == NONE:
+            continue
+        before = access[node]
+        after = before + min(accesses[i], most - before)
+        access[node] = after
+        difference += _access_hash(of["identity"], keys[i], after) - _access_hash(
+            of["identity"], keys[i], before
+        )
+    return difference

@@ -8,8 +8,8 @@ system backs with memory what has been touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final
+from collections.abc import Callable, Iterator
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +22,57 @@ NEVER: Final = np.iinfo(np.int64).max
 NO_CHANGE: Final[Difference] = (0, 0, 0, 0)
 
 Counts = NDArray[np.int32]
+Marks = NDArray[np.uint32]
+Times = NDArray[np.int64]
+Totals = NDArray[np.int64]
 _FIRST_HOLDERS: Final = 64
 
 
 Found = tuple[int, int, int, int]
 """A replica's number with three figures about what it holds."""
+
+
+class Columns(NamedTuple):
+    """Holds, column by column, as they are stored: `marks` are twice the tier, plus 1 if uncertain."""
+
+    owners: Counts
+    keys: Keys
+    seen_us: Times
+    token_counts: Counts
+    marks: Marks
+
+    @classmethod
+    def room(cls, most: int) -> Columns:
+        """Columns to write into."""
+        return cls(
+            np.zeros(most, np.int32),
+            np.zeros(most, np.uint64),
+            np.zeros(most, np.int64),
+            np.zeros(most, np.int32),
+            np.zeros(most, np.uint32),
+        )
+
+    def first(self, count: int) -> Columns:
+        """Their first elements, not copied."""
+        owners, keys, seen_us, token_counts, marks = self
+        return Columns(owners[:count], keys[:count], seen_us[:count], token_counts[:count], marks[:count])
+
+
+class AccessColumns(NamedTuple):
+    """Access counts of holds."""
+
+    owners: Counts
+    keys: Keys
+    accesses: Marks
+
+    @classmethod
+    def room(cls, most: int) -> AccessColumns:
+        """Columns to write into."""
+        return cls(np.zeros(most, np.int32), np.zeros(most, np.uint64), np.zeros(most, np.uint32))
+
+    def first(self, count: int) -> AccessColumns:
+        """Their first elements, not copied."""
+        return AccessColumns(self.owners[:count], self.keys[:count], self.accesses[:count])
 
 
 class HoldTable:
@@ -44,7 +90,7 @@ class HoldTable:
         self._used_holders = 0
         self._places = np.full(_FIRST_HOLDERS, kernels.NONE, np.int32)
         self._replicas = np.zeros(_FIRST_HOLDERS, np.int32)
-        self._found = np.zeros(3 * _FIRST_HOLDERS, np.int64)
+        self._found = np.zeros(3 * _FIRST_HOLDERS + 1, np.int64)
         self._size_pool(max(1, capacity))
 
     def __len__(self) -> int:
@@ -71,7 +117,8 @@ class HoldTable:
         self._slots = np.zeros(1 << (capacity * 7 // 4 - 1).bit_length(), np.uint32)
         kernels.place_all(self._nodes, self._holders, self._slots, self._counts)
 
-    def _make_room(self, holds: int) -> None:
+    def reserve(self, holds: int) -> None:
+        """Make room for so many more holds, in a pause if the capacity does not suffice."""
         needed = len(self) + holds
         if needed > len(self._nodes):
             self._size_pool(max(needed, 2 * len(self._nodes)))
@@ -91,7 +138,7 @@ class HoldTable:
             more = 2 * max(replica, len(self._places))
             self._places = np.full(more, kernels.NONE, np.int32)
             self._replicas = np.zeros(more, np.int32)
-            self._found = np.zeros(3 * more, np.int64)
+            self._found = np.zeros(3 * more + 1, np.int64)
         ttl_us = 0
         self._holders[holder] = (identity, seed, alive_us, ttl_us, kernels.NONE, 0, 0, keyspace, replica, 0)
         return holder
@@ -112,7 +159,7 @@ class HoldTable:
 
     def hold(self, holder: int, keys: Keys, token_counts: Counts, tier: int, seen_us: int) -> Difference:
         """The holder holds these keys, certainly."""
-        self._make_room(len(keys))
+        self.reserve(len(keys))
         return self._change(kernels.hold, holder, keys, token_counts, tier << 1, seen_us)
 
     def release(self, holder: int, keys: Keys) -> Difference:
@@ -141,9 +188,45 @@ class HoldTable:
         return keys
 
     def _change(self, change: Callable[..., Difference], *arguments: object) -> Difference:
-        return change(
-            self._nodes, self._holders, self._slots, self._access, self._due, self._counts, *arguments
-        )
+        difference: Difference = change(*self._arrays, *arguments)
+        return difference
+
+    @property
+    def _arrays(self) -> tuple[kernels.Array, ...]:
+        return self._nodes, self._holders, self._slots, self._access, self._due, self._counts
+
+    # -------------------------------------------------------------------------------------- bulk
+
+    def export(self, index_of: Counts, most: int) -> Iterator[Columns]:
+        """All holds, in columns of at most `most`; `index_of` turns the number of a holder into its owner's
+        index. The arrays are used again for the next columns.
+        """
+        columns = Columns.room(most)
+        places = np.append(index_of, np.int32(0))
+        while places[-1] < self._counts[kernels.USED]:
+            written = kernels.export(self._nodes, self._counts, int(places[-1]), places, *columns)
+            yield columns.first(written)
+
+    def export_access(self, index_of: Counts, most: int) -> Iterator[AccessColumns]:
+        """As `export`, the access counts that are not 0."""
+        columns = AccessColumns.room(most)
+        places = np.append(index_of, np.int32(0))
+        while self._is_indexer and places[-1] < self._counts[kernels.USED]:
+            written = kernels.export_access(
+                self._nodes, self._counts, self._access, int(places[-1]), places, *columns
+            )
+            yield columns.first(written)
+
+    def load(self, number_of: Counts, columns: Columns, new: Totals, new_keys: Totals) -> Difference:
+        """Take holds as `export` gave them; counts what is new by owner."""
+        self.reserve(len(columns.keys))
+        digest = int(kernels.load(*self._arrays, number_of, *columns, new, new_keys))
+        return 0, 0, digest, 0
+
+    def credit(self, owners: Counts, keys: Keys, accesses: Marks) -> Difference:
+        """Add to the access counts of these keys of these holders; a hold that is gone is no error."""
+        digest = int(kernels.credit(*self._arrays, owners, keys, accesses))
+        return 0, 0, 0, digest
 
     # -------------------------------------------------------------------------------- questions
 

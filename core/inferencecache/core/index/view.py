@@ -18,7 +18,7 @@ from inferencecache.core.index.holders import Holder, HolderKind, Holders, Repli
 from inferencecache.core.index.kernels import Difference
 from inferencecache.core.index.keys import Keys, chain_keys, key_of
 from inferencecache.core.index.reading import Hit, Run, Scope
-from inferencecache.core.index.table import Counts, HoldTable
+from inferencecache.core.index.table import AccessColumns, Columns, Counts, HoldTable
 from inferencecache.schemas.deltas import (
     AnyChange,
     Delta,
@@ -196,6 +196,24 @@ class View:
         for replica in self.holders.replicas.values():
             if replica.row is not None:
                 self._set_row(replica, _restamped(replica.row, time_us))
+
+    def open_holder(self, name: HolderName) -> Holder:
+        """The holder of that name, for a loader that gives it something to hold."""
+        replica = self.holders.replica(ReplicaName(name.tenant, name.model, name.replica))
+        kind = (name.scheme, name.adapter, name.width)
+        return replica.holders.get(kind) or self._open(replica, kind)
+
+    def load(self, owners: Sequence[Holder], numbers: Counts, columns: Columns) -> None:
+        """Take columns of holds, whose owners index `owners` and, for the table, `numbers`."""
+        new = np.zeros(len(owners), np.int64)
+        new_keys = np.zeros(len(owners), np.int64)
+        self._add(self.table.load(numbers, columns, new, new_keys))
+        for index in np.flatnonzero(new).tolist():
+            self._count(owners[index], (int(new[index]), int(new_keys[index]), 0, 0))
+
+    def credit(self, columns: AccessColumns) -> None:
+        """Add to access counts, whose owners are the table's numbers."""
+        self._add(self.table.credit(*columns))
 
     def _set_row(self, replica: Replica, row: ReplicaRow | None) -> None:
         hash_ = row_hash(row) if row is not None else 0
