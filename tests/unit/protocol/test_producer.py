@@ -26,7 +26,6 @@ from inferencecache.core.protocol.producer import (
 from inferencecache.schemas.ids import AdapterId, HashScheme, Incarnation
 from inferencecache.schemas.records import (
     Alive,
-    AnyRecord,
     Batch,
     Begin,
     Cleared,
