@@ -1,6 +1,6 @@
 """How long a prompt takes to fingerprint.
 
-Run it with `python benchmarks/fingerprint_bench.py`; it prints the best and the median of a number of
+Run it with `python -m benchmarks.fingerprint_bench`; it prints the best and the median of a number of
 runs for prompts of several lengths, in blocks of 16 tokens.
 """
 

@@ -9,9 +9,11 @@ import grpc
 import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
-from prometheus_client import CollectorRegistry
+from prometheus_client import CollectorRegistry, generate_latest
+from structlog.testing import capture_logs
 
 from inferencecache.core.index import routing
+from inferencecache.core.index.request import RouteRequest
 from inferencecache.core.service import ListenError
 from inferencecache.router import lookup
 from inferencecache.router.metrics import MAX_MODELS, OTHER_MODELS, ServerMetrics
@@ -114,7 +116,7 @@ async def test_a_lookup_that_fails_inside_is_answered_with_no_hint(
     assert router.metric("inferencecache_lookup_route_calls_total", **counted) == 1
 
 
-@pytest.mark.rule("WIRE-120", "WIRE-121", "WIRE-122", "WIRE-123", "WIRE-124")
+@pytest.mark.rule("WIRE-120", "WIRE-121", "WIRE-122", "WIRE-123", "WIRE-124", "WIRE-134", "WIRE-140")
 async def test_calls_without_behaviour_give_their_plain_answers(router: Router) -> None:
     rendered = await router.stub.RenderTemplate(RenderTemplateRequest(template_ref="a/b"))
     assert rendered == RenderTemplateResponse(reason_code="OK")
@@ -122,6 +124,36 @@ async def test_calls_without_behaviour_give_their_plain_answers(router: Router) 
     assert routed == LookupPDRouteResponse(reason_code="NO_HINT")
     assert [event async for event in router.stub.StreamCacheEvents(StreamEventsRequest())] == []
     assert [metric async for metric in router.stub.StreamMetrics(StreamMetricsRequest())] == []
+
+
+@pytest.mark.rule("WIRE-024")
+async def test_call_metadata_is_ignored(router: Router) -> None:
+    metadata = (("authorization", "Bearer nobody"), ("tenant", "x"))
+    answer = await router.stub.LookupRoute(LookupRouteRequest(), metadata=metadata)
+    assert answer.reason_code == "NO_HINT"
+
+
+@pytest.mark.rule("WIRE-023")
+async def test_neither_text_nor_tokens_of_a_prompt_leave_the_call(
+    router: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(_: object, __: object, request: RouteRequest, ___: object) -> routing.Decision:
+        raise RuntimeError("unforeseen")
+
+    requests = [
+        LookupRouteRequest(tenant_id="t", model_id="m", hash_scheme="vllm", **prompt)
+        for prompt in ({"prompt_text": "marker-1777"}, {"token_ids": [1777] * 32})
+    ]
+    with capture_logs() as lines:
+        for request in requests:
+            await router.stub.LookupRoute(request)
+        monkeypatch.setattr(lookup, "route", broken)
+        for request in requests:
+            await router.stub.LookupRoute(request)
+    assert len(lines) == 2, "the failures are logged"
+    assert "1777" not in repr(lines)
+    assert "1777" not in generate_latest(router.registry).decode()
+    assert "1777" not in repr(router.log.messages)
 
 
 # ------------------------------------------------------------------------------------------- producers

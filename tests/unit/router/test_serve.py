@@ -92,7 +92,7 @@ async def test_a_router_serves_until_it_is_asked_to_stop_and_ends_with_0() -> No
     assert process.line("graceful_shutdown_done")
 
 
-@pytest.mark.rule("WIRE-027", "WIRE-199", "WIRE-037")
+@pytest.mark.rule("WIRE-027", "WIRE-199", "WIRE-037", "IDX-192")
 async def test_before_the_log_is_reached_lookups_get_no_hint_and_reports_are_refused() -> None:
     unreached: Any = FoldedLog()
     unreached.ready = unreached.complete = False

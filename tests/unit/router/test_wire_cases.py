@@ -112,7 +112,7 @@ async def warm(router: Router) -> None:
 # --------------------------------------------------------------------------------- exact and chain
 
 
-@pytest.mark.rule("WIRE-C01", "WIRE-076")
+@pytest.mark.rule("WIRE-C01", "WIRE-030", "WIRE-076", "WIRE-130")
 async def test_a_held_key_is_a_prefix_match(router: Router) -> None:
     await report(router, "r1", key("p", 128))
     answer = await ask(router, by_key("p"))
@@ -131,7 +131,7 @@ async def test_a_tight_target_doubles_the_score_of_a_fresh_match(router: Router)
         assert scores(await ask(router, by_key("p", slo=SLO(ttft_ms=ttft_ms)))) == {"r1": score}
 
 
-@pytest.mark.rule("WIRE-C03")
+@pytest.mark.rule("WIRE-C03", "WIRE-139")
 async def test_another_scheme_is_unknown_and_echoes_the_adapter(router: Router) -> None:
     await report(router, "r1", key("p", 128))
     answer = await ask(router, by_key("p", hash_scheme="vllm-v1", adapter_id="a"))
@@ -139,7 +139,7 @@ async def test_another_scheme_is_unknown_and_echoes_the_adapter(router: Router) 
     assert not answer.replica_scores
 
 
-@pytest.mark.rule("WIRE-C04", "WIRE-144")
+@pytest.mark.rule("WIRE-C04", "WIRE-025", "WIRE-137", "WIRE-138", "WIRE-144")
 async def test_the_outermost_wrong_key_is_reported(router: Router) -> None:
     await report(router, "r1", key("p", 128))
     wrong = {"model_id": "y", "hash_scheme": "z"}
@@ -147,7 +147,7 @@ async def test_the_outermost_wrong_key_is_reported(router: Router) -> None:
     assert await reason(router, by_key("p", **wrong)) == "UNKNOWN_MODEL"
 
 
-@pytest.mark.rule("WIRE-C05")
+@pytest.mark.rule("WIRE-C05", "WIRE-133", "IDX-193")
 async def test_an_empty_index_gives_no_hint(router: Router) -> None:
     for request in (by_key("p"), by_chain("p,q", 16, 16), by_tokens(range(64))):
         assert await reason(router, request) == "NO_HINT"
@@ -443,7 +443,7 @@ async def test_an_entry_with_unequal_arrays_is_dropped_as_a_whole(router: Router
     assert await total(router) == 1
 
 
-@pytest.mark.rule("WIRE-C33", "WIRE-111", "WIRE-112", "WIRE-113")
+@pytest.mark.rule("WIRE-C33", "WIRE-111", "WIRE-112", "WIRE-113", "IDX-172", "IDX-174")
 async def test_keys_are_counted_once_and_replicas_by_their_statistics(router: Router) -> None:
     await report(router, "r1", key("p", 64))
     await report(router, "r2", key("p", 64), stats=ReplicaStats(hit_rate=0.5))
@@ -454,7 +454,7 @@ async def test_keys_are_counted_once_and_replicas_by_their_statistics(router: Ro
     assert [replica.replica_id for replica in answer.replicas] == ["r2"]
 
 
-@pytest.mark.rule("WIRE-C34", "WIRE-088", "WIRE-096")
+@pytest.mark.rule("WIRE-C34", "WIRE-088", "WIRE-096", "IDX-39", "IDX-40", "IDX-41")
 async def test_statistics_are_taken_without_a_scheme_and_cleaned(router: Router) -> None:
     stats = ReplicaStats(replica_id="x", hit_rate=math.nan, pressure=1.7, client_version="lib==0.4.2")
     await report(router, "r1", key("p", 64), hash_scheme="", stats=stats)
@@ -496,7 +496,7 @@ async def test_token_sums_wrap_around(router: Router) -> None:
     assert score.matched_tokens == 2_147_483_647
 
 
-@pytest.mark.rule("WIRE-C38", "WIRE-044", "WIRE-085")
+@pytest.mark.rule("WIRE-C38", "WIRE-044", "WIRE-085", "IDX-187")
 async def test_the_reserved_tenant_is_skipped_in_a_stream(router: Router) -> None:
     updates = [
         CacheStateUpdate(**SCOPE | {"replica_id": "r1", "prefixes": [key("p", 128)]}),
@@ -521,7 +521,7 @@ async def test_what_a_broken_stream_brought_stays(router: Router) -> None:
     assert await reason(router, by_key("p")) == "PREFIX_MATCH"
 
 
-@pytest.mark.rule("WIRE-C40", "WIRE-042", "WIRE-043", "WIRE-045", "IDX-189")
+@pytest.mark.rule("WIRE-C40", "WIRE-042", "WIRE-043", "WIRE-045", "IDX-175", "IDX-187", "IDX-189")
 async def test_the_reserved_tenant_reads_as_empty_and_cannot_be_changed(router: Router) -> None:
     sender = ReplicaSender(PROBE_TENANT, ModelId("m"), ReplicaId("__probe-x"), "g")
     partition = partition_of(PROBE_TENANT, "m", "__probe-x", router.log.layout)
@@ -556,7 +556,7 @@ async def test_a_sign_of_life_does_not_make_statistics_young(router: Router) -> 
     assert (answer.reason_code, scores(answer)) == ("AFFINITY_HINT", {"r1": 0})
 
 
-@pytest.mark.rule("WIRE-C42", "WIRE-100", "WIRE-104", "WIRE-105")
+@pytest.mark.rule("WIRE-C42", "WIRE-097", "WIRE-100", "WIRE-104", "WIRE-105", "WIRE-142")
 async def test_events_that_mean_nothing_are_accepted_and_change_nothing(router: Router) -> None:
     await report(router, "r1", key("p", 128))
     before = await state(router)
@@ -588,7 +588,7 @@ async def test_the_empty_hash_is_a_key_like_any_other(router: Router) -> None:
     assert await total(router) == 0
 
 
-@pytest.mark.rule("WIRE-111")
+@pytest.mark.rule("WIRE-111", "IDX-172", "IDX-173")
 async def test_replicas_are_listed_by_the_bytes_of_their_ids(router: Router) -> None:
     names = ["r-10", "r-2", "é", "z"]
     for name in names:
@@ -599,3 +599,60 @@ async def test_replicas_are_listed_by_the_bytes_of_their_ids(router: Router) -> 
     assert [replica.replica_id for replica in listed] == sorted(names, key=str.encode)
     assert all(a.replica_id.encode() < b.replica_id.encode() for a, b in pairwise(listed))
     assert {(r.cache_memory_bytes, r.t2_hit_tokens, r.t2_query_tokens) for r in listed} == {(1, 2, 3)}
+
+
+@pytest.mark.rule("WIRE-110", "WIRE-114", "IDX-175")
+async def test_a_pair_that_nobody_reported_reads_as_empty_with_a_summary(router: Router) -> None:
+    await warm(router)
+    for tenant, model in (("t", "n"), ("u", "m"), ("", "m"), ("t", "")):
+        answer = await state(router, tenant, model)
+        assert answer.HasField("summary")
+        assert (len(answer.replicas), answer.summary.total_prefixes) == (0, 0)
+
+
+@pytest.mark.rule("WIRE-022", "IDX-55", "IDX-146")
+async def test_reading_changes_nothing_that_is_held(router: Router) -> None:
+    await report(router, "r1", chain("b1,b2", 64, 64, prefix_hash=b"p", token_count=128))
+    before = [(fold.view.digest, fold.view.entries) for fold in router.log.folds]
+    for request in (by_key("p"), by_key("new"), by_chain("b1,b2,b3", 64, 64, 64), by_tokens(range(64))):
+        await ask(router, request)
+    await state(router)
+    assert [(fold.view.digest, fold.view.entries) for fold in router.log.folds] == before
+
+
+@pytest.mark.rule("WIRE-065", "IDX-112")
+async def test_statistics_make_no_tenant_known_and_stale_entries_do(router: Router) -> None:
+    await report(router, "r1", key("p", 128), tenant_id="other")
+    await report(router, "r1", stats=ReplicaStats(hit_rate=0.9))
+    assert await reason(router, by_key("p")) == "UNKNOWN_TENANT"
+    await report(router, "r1", key("p", 128), timestamp_us=router.log.now_us() - 31 * MINUTE_US)
+    assert await reason(router, by_key("p", adapter_id="nobody's")) == "TENANT_HOT"
+    assert await reason(router, by_chain("p", 128)) == "AFFINITY_HINT"
+
+
+@pytest.mark.rule("WIRE-160", "WIRE-161", "WIRE-021")
+async def test_equal_tokens_under_two_schemes_or_adapters_are_different_keys(router: Router) -> None:
+    hashes = prefix_digests(range(64), 16)
+    entry = PrefixEntry(block_hashes=hashes, block_token_counts=[16] * 4)
+    await report(router, "r1", entry)
+    await report(router, "r2", entry, hash_scheme="sglang")
+    await report(router, "r3", entry, adapter_id="a")
+    for more, replica in (({}, "r1"), ({"hash_scheme": "sglang"}, "r2"), ({"adapter_id": "a"}, "r3")):
+        answer = await ask(router, by_tokens(range(64), **more))
+        assert (answer.reason_code, list(scores(answer))) == ("PREFIX_MATCH", [replica])
+
+
+@pytest.mark.rule("IDX-84", "IDX-85", "WIRE-083")
+async def test_latency_targets_are_no_deadlines_and_that_between_tokens_has_no_effect(router: Router) -> None:
+    await report(router, "r1", key("p", 128))
+    for slo in (SLO(tbt_ms=1), SLO(tbt_ms=-1)):
+        assert scores(await ask(router, by_key("p", slo=slo))) == {"r1": 128}
+    assert await reason(router, by_key("p", slo=SLO(ttft_ms=1, tbt_ms=1))) == "PREFIX_MATCH"
+
+
+@pytest.mark.rule("IDX-W62", "IDX-117")
+async def test_another_namespaces_policy_does_not_apply(router: Router) -> None:
+    router.log.apply(ResolvedPolicy(namespace="team-a", minimum_prefix_tokens=200, affinity_routing=False))
+    await report(router, "r1", key("p", 128), tenant_id="team-b")
+    answer = await ask(router, by_key("p", tenant_id="team-b", prefix_token_count=1))
+    assert (answer.reason_code, scores(answer)) == ("PREFIX_MATCH", {"r1": 128})
