@@ -7,6 +7,7 @@ from typing import Protocol
 
 import msgspec
 
+from inferencecache.core.index.fold import Fold, LogMessage
 from inferencecache.core.index.policy import knobs_of
 from inferencecache.core.index.ranking import Score
 from inferencecache.core.index.reading import IndexView
@@ -16,7 +17,6 @@ from inferencecache.core.index.routing import look_up, route
 from inferencecache.schemas.deltas import StatsRow
 from inferencecache.schemas.ids import AdapterId, HashScheme, ModelId, ReplicaId, TenantId
 from inferencecache.schemas.policy import ResolvedPolicy
-from tests.oracle.logs import LogMessage
 from tests.oracle.model import NaiveFold
 from tests.oracle.routing import Answer, Hint, Question, naive_route
 from tests.oracle.view import NaiveView
@@ -77,6 +77,36 @@ class RoutedIndex(NaiveIndex):
 
     def index_level(self, question: Question, policy: ResolvedPolicy | None, now_us: int) -> Answer:
         return product_index_level(self.view, policy, question, now_us)
+
+
+class ProductIndex:
+    """The product alone."""
+
+    def __init__(self) -> None:
+        self.folded = Fold(1 << 8)
+        self.view = self.folded.view
+
+    def fold(self, messages: Sequence[LogMessage]) -> None:
+        for message in messages:
+            self.folded.fold(message)
+
+    def route(self, question: Question, policy: ResolvedPolicy | None, now_us: int) -> Answer:
+        return product_route(self.view, policy, question, now_us)
+
+    def index_level(self, question: Question, policy: ResolvedPolicy | None, now_us: int) -> Answer:
+        return product_index_level(self.view, policy, question, now_us)
+
+    def stats(self, tenant: str, model: str) -> Mapping[ReplicaId, StatsRow]:
+        return self.view.stats(TenantId(tenant), ModelId(model))
+
+    def distinct_keys(self, tenant: str, model: str) -> int:
+        return self.view.distinct_keys(TenantId(tenant), ModelId(model))
+
+    def evictions(self) -> Mapping[tuple[str, str], int]:
+        raise NotImplementedError
+
+    def tenant_evictions(self) -> Mapping[str, int]:
+        raise NotImplementedError
 
 
 def product_route(

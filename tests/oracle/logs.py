@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable, Sequence
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal
 
+from inferencecache.core.index.fold import LogMessage
 from inferencecache.schemas.ids import (
     AdapterId,
     HashScheme,
@@ -35,12 +36,6 @@ from inferencecache.schemas.senders import ControlSender, ReplicaSender, Sender
 START_US: Final = 1_800_000_000_000_000
 """Some day, in µs since the Unix epoch."""
 SECOND_US: Final = 1_000_000
-
-
-class LogMessage(NamedTuple):
-    position: Position
-    sender: Sender
-    batch: DecodedBatch | None
 
 
 class LogWriter:

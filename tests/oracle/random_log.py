@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from inferencecache.core.index.fold import LogMessage
 from inferencecache.schemas.ids import (
     PROBE_TENANT,
     AdapterId,
@@ -53,7 +54,7 @@ from inferencecache.schemas.records import (
 )
 from inferencecache.schemas.senders import ControlSender, ReplicaSender, Sender
 from tests.oracle.keys import key_of
-from tests.oracle.logs import START_US, LogMessage
+from tests.oracle.logs import START_US
 from tests.oracle.routing import Question
 
 SECOND_US: Final = 1_000_000

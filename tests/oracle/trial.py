@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from inferencecache.core.index.fold import Fold
+from inferencecache.core.index.fold import Fold, LogMessage
 from inferencecache.core.index.reading import Scope
 from inferencecache.core.index.snapshot import encode_snapshot, load_fold, load_view
 from inferencecache.core.index.view import View
@@ -22,7 +22,6 @@ from inferencecache.schemas.policy import ResolvedPolicy
 from inferencecache.schemas.positions import Position
 from tests.oracle.digest import access_digest, digest, row_of
 from tests.oracle.indexes import product_route
-from tests.oracle.logs import LogMessage
 from tests.oracle.model import NaiveFold, Replica, Wanted
 from tests.oracle.random_log import HASHES, Mix, RandomLog
 from tests.oracle.routing import Question, naive_route

@@ -1,6 +1,6 @@
 """Fold random logs by the model and by the product until they differ or `--ops` steps are done.
 
-    python -m tests.differential --ops 1000000 --seed 7
+    python -m tools.differential --ops 1000000 --seed 7
 
 Each trial is a log of its own, drawn from the seed and the trial's number. A difference is cut down to
 a script of few steps, which is printed and, with `--script`, written to a file.
@@ -27,7 +27,7 @@ from inferencecache.schemas.policy import *
 from inferencecache.schemas.positions import *
 from inferencecache.schemas.records import *
 from inferencecache.schemas.senders import *
-from tests.oracle.logs import LogMessage
+from inferencecache.core.index.fold import LogMessage
 from tests.oracle.routing import Question
 from tests.oracle.trial import *
 
@@ -43,9 +43,11 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--ops", type=int, default=100_000, help="steps in all (default %(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="default: drawn and printed")
-    parser.add_argument("--script", type=Path, default=None, help="where to write a script that shows a difference")
+    parser.add_argument(
+        "--script", type=Path, default=None, help="where to write a script that shows a difference"
+    )
     arguments = parser.parse_args()
-    seed = arguments.seed if arguments.seed is not None else Random().randrange(2**32)
+    seed = arguments.seed if arguments.seed is not None else Random().randrange(2**32)  # noqa: S311
     print(f"seed {seed}", flush=True)
     started = shown = time.monotonic()
     done = trial = 0
@@ -68,7 +70,7 @@ def main() -> int:
 
 def trial_steps(seed: int, trial: int) -> Iterator[Step]:
     """The steps of one trial; every other one leaves something out, so that other paths get longer."""
-    random = Random(f"{seed}/{trial}")
+    random = Random(f"{seed}/{trial}")  # noqa: S311 - makes inputs, not secrets
     mix = Mix(
         grpc=random.random() < 0.8,
         evictions=random.random() < 0.7,
