@@ -16,19 +16,23 @@ import msgspec
 from inferencecache.schemas.deltas import Delta
 from inferencecache.schemas.layout import Layout
 from inferencecache.schemas.members import Member
-from inferencecache.schemas.policy import PolicySet
+from inferencecache.schemas.policy_document import PolicyDocument
 from inferencecache.schemas.positions import Refs
+from inferencecache.schemas.prompts import ResolvedTemplate
 from inferencecache.schemas.records import Batch
 from inferencecache.schemas.requests import ResyncRequest
+from inferencecache.schemas.topologies import ResolvedTopology
 
 EXPORTED: Final[dict[str, object]] = {
     "batch": Batch,
     "delta": Delta,
     "layout": Layout,
     "member": Member,
-    "policy-set": PolicySet,
+    "policy-set": PolicyDocument,
     "refs": Refs,
     "resync-request": ResyncRequest,
+    "template": ResolvedTemplate,
+    "topology": ResolvedTopology,
 }
 
 

@@ -1,4 +1,4 @@
-"""The resolved policy set: the value of `IC_POLICY` under `set`, read by routers and owners.
+"""The resolved policy set as routers and owners hold it; `policy_document` is how it travels.
 
 Absent values mean what section 11.2 of the index rules says: an absent `minimum_matched_tokens` is
 no floor, while absent `routing_floor_score` and `affinity_routing` are their defaults [IDX-122].
@@ -15,7 +15,7 @@ from inferencecache.schemas.ids import TenantId
 POLICY_SCHEMA: Final = 8
 
 
-class ResolvedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+class ResolvedPolicy(msgspec.Struct, frozen=True):
     """The `CachePolicy` of one namespace, flattened. Durations in milliseconds, 0 = not set."""
 
     namespace: str
@@ -33,14 +33,15 @@ class ResolvedPolicy(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
     load_weight: float | None = None
 
 
-class ResolvedQuota(msgspec.Struct, frozen=True, rename="camel"):
+class ResolvedQuota(msgspec.Struct, frozen=True):
     """The `CacheTenant` of one tenant: at most `max_index_entries` distinct keys; negative admits nothing."""
 
     tenant_id: TenantId
     max_index_entries: int
+    isolation_mode: str = ""
 
 
-class PolicySet(msgspec.Struct, frozen=True, rename="camel"):
+class PolicySet(msgspec.Struct, frozen=True):
     """All policies and quotas; it replaces the previous set as a whole [IDX-119]."""
 
     schema: int = POLICY_SCHEMA

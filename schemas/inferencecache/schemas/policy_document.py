@@ -1,0 +1,62 @@
+"""The resolved policy set as it travels: the value of `IC_POLICY` under `set`, one JSON object.
+
+The shape is that of the controller's rules [CTL-193], so that a person who reads the bucket finds the
+names of the custom resources. Absent values are left out; a quota or floor of 0 is not absent.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import msgspec
+from msgspec import Meta
+
+from inferencecache.schemas.ids import TenantId
+
+
+class _Part(
+    msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
+):
+    """Unknown keys are refused: a writer that means something by them must raise the version."""
+
+
+class StrategyEntry(_Part, frozen=True):
+    """`spec.strategy` of a policy; `load_balancing` and `load_weight` since version 8."""
+
+    enable_chain_matching: bool | None = None
+    require_chain: bool | None = None
+    enable_tenant_hot: bool | None = None
+    load_balancing: bool | None = None
+    load_weight: float | None = None
+
+
+class PolicyEntry(_Part, frozen=True):
+    """The policy in force in one namespace."""
+
+    namespace: str = msgspec.field()
+    eviction_ttl: Annotated[int, Meta(description="Nanoseconds; 0 or absent: the default.")] = msgspec.field(
+        name="evictionTTL", default=0
+    )
+    minimum_prefix_tokens: int = 0
+    minimum_matched_tokens: int = 0
+    routing_floor_score: float | None = None
+    lookup_timeout_ms: int = 0
+    affinity_routing: bool | None = None
+    eviction: Annotated[str, Meta(description="lru or lfu.")] = ""
+    strategy: StrategyEntry | None = None
+
+
+class TenantEntry(_Part, frozen=True):
+    """The quota in force of one tenant."""
+
+    tenant_id: TenantId = msgspec.field(name="tenantID")
+    max_index_entries: int
+    isolation_mode: str = ""
+
+
+class PolicyDocument(_Part, frozen=True):
+    """The whole set. `version` is the schema number."""
+
+    version: int
+    policies: tuple[PolicyEntry, ...]
+    tenants: tuple[TenantEntry, ...] = ()
