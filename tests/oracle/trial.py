@@ -113,13 +113,13 @@ class Trial:
 
     def _state(self) -> str | None:
         naive, view = self.naive, self.fold.view
-        rows = {row.name: row for row in (row_of(of, row) for of, row in naive.rows.items())}
+        rows = {(row.name, row) for row in (row_of(of, row) for of, row in naive.rows.items())}
         return (
             _unequal("position", naive.position, view.log)
             or _unequal("owner", (naive.owner, naive.owner_epoch), (view.owner, view.owner_epoch))
             or _unequal("log epoch", naive.log_epoch, view.log_epoch)
             or _unequal("time", naive.time_us, view.time_us)
-            or _unequal("rows", rows, dict(view.rows))
+            or _unequal("rows", rows - view.rows.items(), view.rows.items() - rows)
             or _unequal("entries", entries(naive), view.entries)
             or _unequal("digest", digest(naive), view.digest)
             or _unequal("access digest", access_digest(naive), view.access_digest)
