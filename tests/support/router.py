@@ -76,7 +76,7 @@ class FoldedLog:
     def publisher(self) -> FoldedLog:
         return self
 
-    async def run(self) -> None:
+    async def run(self, grpc_address: str) -> None:
         await asyncio.Event().wait()
 
     # what a test does
@@ -119,7 +119,7 @@ class Router:
         self.ingest = ingest
         self.server = server
         self.registry = registry
-        self.channel = grpc.aio.insecure_channel(f"127.0.0.1:{server.port}")
+        self.channel = grpc.aio.insecure_channel(server.address)
         self.stub = InferenceCacheStub(self.channel)
 
     def metric(self, name: str, **labels: str) -> float | None:

@@ -321,7 +321,7 @@ def test_at_most_a_thousand_models_become_labels() -> None:
 @pytest.mark.rule("WIRE-203")
 async def test_a_taken_port_is_an_error_that_names_the_flag(router: Router) -> None:
     servicer = router.server._servicer
-    second = GrpcServer(("127.0.0.1", router.server.port), servicer)
+    second = GrpcServer(("127.0.0.1", int(router.server.address.rpartition(":")[2])), servicer)
     with pytest.raises(ListenError, match="--grpc-bind-address"):
         await second.start()
 

@@ -69,9 +69,7 @@ class Process:
         return int(answer.split()[1]), answer.partition("\r\n\r\n")[2]
 
     async def look_up(self) -> LookupRouteResponse:
-        async with grpc.aio.insecure_channel(
-            f"127.0.0.1:{self.line('router_started')['grpc_port']}"
-        ) as channel:
+        async with grpc.aio.insecure_channel(self.line("router_started")["grpc_address"]) as channel:
             return await InferenceCacheStub(channel).LookupRoute(LookupRouteRequest(tenant_id="t"))
 
 
@@ -100,8 +98,7 @@ async def test_before_the_log_is_reached_lookups_get_no_hint_and_reports_are_ref
     process = await Process(SETTINGS, unreached).started()
     assert await process.get("/readyz") == (503, "not ready\n")
     assert (await process.look_up()).reason_code == "NO_HINT"
-    port = process.line("router_started")["grpc_port"]
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with grpc.aio.insecure_channel(process.line("router_started")["grpc_address"]) as channel:
         with pytest.raises(grpc.aio.AioRpcError) as refused:
             await InferenceCacheStub(channel).ReportCacheState(iter([CacheStateUpdate()]))
         assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
@@ -112,8 +109,7 @@ async def test_before_the_log_is_reached_lookups_get_no_hint_and_reports_are_ref
 @pytest.mark.rule("WIRE-202")
 async def test_an_open_stream_does_not_hold_up_the_stop() -> None:
     process = await Process(SETTINGS, FoldedLog()).started()
-    port = process.line("router_started")["grpc_port"]
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+    async with grpc.aio.insecure_channel(process.line("router_started")["grpc_address"]) as channel:
         call = InferenceCacheStub(channel).ReportCacheState()
         await call.write(CacheStateUpdate(replica_id="r1"))
         await eventually(lambda: process.follower.message_ids)
@@ -128,7 +124,7 @@ async def test_an_open_stream_does_not_hold_up_the_stop() -> None:
 @pytest.mark.rule("WIRE-203")
 async def test_a_taken_port_ends_the_process() -> None:
     first = await Process(SETTINGS, FoldedLog()).started()
-    taken = ("127.0.0.1", first.line("router_started")["grpc_port"])
+    taken = ("127.0.0.1", int(first.line("router_started")["grpc_address"].rpartition(":")[2]))
     second = Process(msgspec.structs.replace(SETTINGS, grpc_address=taken), FoldedLog())
     with pytest.raises(ListenError, match="--grpc-bind-address"):
         await second.ended()
@@ -146,7 +142,7 @@ async def test_tls_files_that_cannot_be_used_end_the_process_with_1(tmp_path: Pa
 
 async def test_a_follower_that_fails_ends_the_process() -> None:
     class Failing(FoldedLog):
-        async def run(self) -> None:
+        async def run(self, grpc_address: str) -> None:
             raise ConnectionRefusedError("the layout is of a newer version")
 
     process = Process(SETTINGS, Failing())

@@ -58,7 +58,7 @@ async def test_the_next_handshake_shows_a_newer_certificate_and_open_connections
     tmp_path: Path, files: CertificateFiles
 ) -> None:
     async with served_router(credentials=files.credentials()) as router:
-        port = router.server.port
+        port = int(router.server.address.rpartition(":")[2])
         assert await shown(port) == CERTIFICATES["first"]
         trust = grpc.ssl_channel_credentials(CERTIFICATES["first"].encode())
         async with grpc.aio.secure_channel(f"localhost:{port}", trust) as channel:

@@ -1,4 +1,4 @@
-"""The router as a process: listeners, the follower, and a stop that is bounded.
+"""The router as a process: listeners, the following of the index, and a stop that is bounded.
 
 The listeners open before NATS is reached. Until the index is loaded lookups are answered with
 `NO_HINT`, which a gateway understands better than a refused connection [WIRE-027].
@@ -19,7 +19,7 @@ from inferencecache.router.server import GrpcServer
 from inferencecache.router.servicer import Servicer
 from inferencecache.router.settings import RouterSettings
 from inferencecache.router.tls import CertificateError, CertificateFiles
-from inferencecache.router.views import Follower
+from inferencecache.router.views import LiveFollowing
 
 log = get_logger("router")
 
@@ -27,9 +27,9 @@ log = get_logger("router")
 async def serve(
     settings: RouterSettings,
     stop: asyncio.Event,
-    follow: Callable[[RouterSettings, CollectorRegistry], Follower],
+    follow: Callable[[RouterSettings, CollectorRegistry], LiveFollowing],
 ) -> int:
-    """Serve until `stop` is set; answers the exit code. Raises `ListenError`, and what ends the follower."""
+    """Serve until `stop` is set; answers the exit code. Raises `ListenError`, and what ends the following."""
     registry = CollectorRegistry()
     ProcessCollector(registry=registry)
     metrics = ServerMetrics(registry)
@@ -40,29 +40,30 @@ async def serve(
         return 1
     metrics.grpc_tls_enabled.set(credentials is not None)
 
-    follower = follow(settings, registry)
-    ingest = Ingest(follower.publisher, follower)
-    servicer = Servicer(follower, Lookup(follower, metrics, settings.block_size), ingest)
+    following = follow(settings, registry)
+    ingest = Ingest(following.publisher, following)
+    servicer = Servicer(following, Lookup(following, metrics, settings.block_size), ingest)
     grpc_server = GrpcServer(
         settings.grpc_address, servicer, credentials=credentials, reflection=settings.grpc_reflection
     )
-    http = HttpEndpoints(settings.http_address, lambda: follower.ready and not stop.is_set(), registry)
+    http = HttpEndpoints(settings.http_address, lambda: following.ready and not stop.is_set(), registry)
     metrics.up.set(1)
-    following = asyncio.ensure_future(follower.run())
     stopped = asyncio.ensure_future(stop.wait())
+    running: asyncio.Future[None] | None = None
     try:
         await http.start()
         await grpc_server.start()
+        running = asyncio.ensure_future(following.run(grpc_server.address))
         log.info(
             "router_started",
-            grpc_port=grpc_server.port,
+            grpc_address=grpc_server.address,
             http_port=http.port,
             grpc_tls=credentials is not None,
             nats=settings.nats.address,
         )
-        await asyncio.wait((following, stopped), return_when=asyncio.FIRST_COMPLETED)
-        if following.done():
-            await following
+        await asyncio.wait((running, stopped), return_when=asyncio.FIRST_COMPLETED)
+        if running.done():
+            await running
         return 0
     finally:
         log.info("graceful_shutdown_started")
@@ -70,6 +71,7 @@ async def serve(
         ingest.stop()
         await asyncio.gather(grpc_server.stop(), http.stop())
         stopped.cancel()
-        following.cancel()
-        await asyncio.gather(following, return_exceptions=True)
+        if running is not None:
+            running.cancel()
+            await asyncio.gather(running, return_exceptions=True)
         log.info("graceful_shutdown_done")

@@ -39,7 +39,13 @@ class GrpcServer:
         self._credentials = credentials
         self._reflection = reflection
         self._server: grpc.aio.Server | None = None
-        self.port = 0
+        self._port = 0
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT as it is bound, also when the system chose the port."""
+        host = self._address[0]
+        return f"[{host}]:{self._port}" if ":" in host else f"{host}:{self._port}"
 
     async def start(self) -> None:
         """Listen. Raises `ListenError` when the address cannot be had [WIRE-203]."""
@@ -53,9 +59,9 @@ class GrpcServer:
         target = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
         try:
             if self._credentials is None:
-                self.port = server.add_insecure_port(target)
+                self._port = server.add_insecure_port(target)
             else:
-                self.port = server.add_secure_port(target, self._credentials)
+                self._port = server.add_secure_port(target, self._credentials)
         except RuntimeError as error:
             raise ListenError("--grpc-bind-address", host, port, str(error)) from error
         await server.start()

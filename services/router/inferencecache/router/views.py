@@ -65,7 +65,7 @@ class Following(Protocol):
         ...
 
 
-class Follower(Following, Protocol):
+class LiveFollowing(Following, Protocol):
     """A `Following` that keeps itself current over its own connection to NATS."""
 
     @property
@@ -73,8 +73,11 @@ class Follower(Following, Protocol):
         """The connection's publisher."""
         ...
 
-    async def run(self) -> None:
-        """Reach NATS and follow until cancelled. Raises only what the process cannot survive."""
+    async def run(self, grpc_address: str) -> None:
+        """Reach NATS and follow until cancelled. Raises only what the process cannot survive.
+
+        `grpc_address` is where the router serves, for its entry among the members.
+        """
         ...
 
 
