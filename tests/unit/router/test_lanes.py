@@ -37,7 +37,7 @@ def updates(now_us: int) -> list[CacheStateUpdate]:
     ]
 
 
-QUESTIONS = [
+QUESTIONS: list[dict[str, Any]] = [
     {"block_hashes": CHAIN, "block_token_counts": [64] * 4},
     {"prefix_hash": b"engine-3"},
     {"prefix_hash": b"h1"},
