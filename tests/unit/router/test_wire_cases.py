@@ -14,9 +14,9 @@ import pytest
 from inferencecache.core.fingerprint import prefix_digests
 from inferencecache.core.index.ranking import HOT_MAXIMUM_AGE_US
 from inferencecache.core.log.subjects import partition_of, replica_subject
-from inferencecache.schemas.ids import PROBE_TENANT, AdapterId, HashScheme, ModelId, ReplicaId
+from inferencecache.schemas.ids import PROBE_TENANT, AdapterId, HashScheme, ModelId, ReplicaId, TenantId
 from inferencecache.schemas.policy import ResolvedPolicy
-from inferencecache.schemas.records import Batch, Stored, encode_batch
+from inferencecache.schemas.records import Batch, Stats, Stored, encode_batch
 from inferencecache.schemas.senders import ReplicaSender
 from inferencecache.v1alpha1.inferencecache_pb2 import (
     CACHE_TIER_T1,
@@ -599,6 +599,15 @@ async def test_replicas_are_listed_by_the_bytes_of_their_ids(router: Router) -> 
     assert [replica.replica_id for replica in listed] == sorted(names, key=str.encode)
     assert all(a.replica_id.encode() < b.replica_id.encode() for a, b in pairwise(listed))
     assert {(r.cache_memory_bytes, r.t2_hit_tokens, r.t2_query_tokens) for r in listed} == {(1, 2, 3)}
+
+
+async def test_a_sidecars_number_that_no_field_can_carry_is_the_largest_one(router: Router) -> None:
+    sender = ReplicaSender(TenantId("t"), ModelId("m"), ReplicaId("r1"), "g")
+    partition = partition_of("t", "m", "r1", router.log.layout)
+    subject = replica_subject(router.log.layout.generation, partition, sender)
+    router.log.append(subject, encode_batch(Batch(records=(Stats(cache_memory_bytes=2**64 - 1),))))
+    (replica,) = (await state(router)).replicas
+    assert replica.cache_memory_bytes == 2**63 - 1
 
 
 @pytest.mark.rule("WIRE-110", "WIRE-114", "IDX-175")

@@ -31,6 +31,8 @@ from inferencecache.v1alpha1.inferencecache_pb2 import (
 )
 
 SERVICE: Final = "inferencecache.v1alpha1.InferenceCache"
+_MOST: Final = 2**63 - 1
+"""Largest number of an int64 field; a record of the log can carry a larger one."""
 
 
 class Servicer:
@@ -64,13 +66,13 @@ class Servicer:
         replicas = [
             ReplicaStats(
                 replica_id=replica,
-                cache_memory_bytes=row.cache_memory_bytes,
+                cache_memory_bytes=min(row.cache_memory_bytes, _MOST),
                 hit_rate=row.hit_rate,
                 pressure=row.pressure,
-                t2_hit_tokens=row.t2_hit_tokens,
-                t2_query_tokens=row.t2_query_tokens,
-                requests_running=row.requests_running,
-                requests_waiting=row.requests_waiting,
+                t2_hit_tokens=min(row.t2_hit_tokens, _MOST),
+                t2_query_tokens=min(row.t2_query_tokens, _MOST),
+                requests_running=min(row.requests_running, _MOST),
+                requests_waiting=min(row.requests_waiting, _MOST),
                 kv_usage=row.kv_usage,
             )
             for replica, row in state.replicas
