@@ -62,7 +62,7 @@ class Supervisor:
         """Start everything and return once it is ready. Raises `NotReadyError`."""
         for stage in self._stages:
             self._say(f"starting {_listing([child.program.name for child in stage])}")
-            await asyncio.gather(*(child.start() for child in stage))
+            await _finished(_start_all(stage))
             self._write_processes()
             waiting = [asyncio.create_task(self._await_ready(child)) for child in stage]
             try:
@@ -127,6 +127,10 @@ class Supervisor:
         draft = self._state_dir / "processes.json.new"
         draft.write_text(json.dumps(document, indent=2) + "\n")
         draft.replace(self._state_dir / PROCESSES_FILE)
+
+
+async def _start_all(children: list[Child]) -> None:
+    await asyncio.gather(*(child.start() for child in children))
 
 
 async def _finished(work: Coroutine[None, None, None]) -> None:
