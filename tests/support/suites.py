@@ -20,7 +20,7 @@ import pytest
 from tools import facilities
 
 LONG: Final = "long"
-LONG_NOT_RUN: Final = "NOT RUN long: takes many minutes; run 'make test REQUIRE=long'"
+LONG_NOT_RUN: Final = "NOT RUN long: soaks and many seeds; run 'make test REQUIRE=long' (minutes)"
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

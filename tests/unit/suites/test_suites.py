@@ -41,7 +41,7 @@ def test_that_takes_long(): ...
 """
 
 NOT_RUN_DOCKER = "NOT RUN docker: no such program; run 'make docker-assets' (a minute)"
-NOT_RUN_LONG = "NOT RUN long: takes many minutes; run 'make test REQUIRE=long'"
+NOT_RUN_LONG = "NOT RUN long: soaks and many seeds; run 'make test REQUIRE=long' (minutes)"
 
 Run = Callable[..., "subprocess.CompletedProcess[str]"]
 
