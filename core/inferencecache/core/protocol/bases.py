@@ -1,0 +1,114 @@
+"""Which snapshot to begin from, and which snapshot may take whose place.
+
+A base is tried once: one that turned out damaged, or does not fit the streams as they are, will not
+become better, but a new reference may appear at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from inferencecache.schemas.ids import OwnerId
+from inferencecache.schemas.positions import Position, Refs, SnapshotRef
+
+UPLOAD_LIMIT_S: Final = 600.0
+"""An upload without a description that is older was interrupted."""
+_HOUR_S: Final = 3600.0
+
+
+class ReadRefs(NamedTuple):
+    """Read the partition's references; tell `refs_read`, or `refs_failed`."""
+
+
+class Load(NamedTuple):
+    """Load the snapshot and check it against its reference; tell `loaded` or `load_failed`."""
+
+    ref: SnapshotRef
+
+
+class AskSnapshot(NamedTuple):
+    """Ask the partition's owner for a fresh snapshot, on core NATS: it may never arrive."""
+
+
+class BaseChoice:
+    """The snapshots that references name, best first, each once."""
+
+    def __init__(self) -> None:
+        self._tried: set[str] = set()
+
+    def next(self, refs: Refs | None) -> SnapshotRef | None:
+        """The best base that was not tried yet."""
+        named = [ref for ref in (refs.current, refs.previous) if ref is not None] if refs is not None else []
+        self._tried &= {ref.object for ref in named}
+        for ref in named:
+            if ref.object not in self._tried:
+                self._tried.add(ref.object)
+                return ref
+        return None
+
+    def begin_anew(self) -> None:
+        """Things have changed: what did not fit may fit now."""
+        self._tried.clear()
+
+
+def succeed(refs: Refs | None, new: SnapshotRef) -> Refs | None:
+    """References with `new` as current, None when `new` is to be dropped: what is there is further.
+
+    Positions compare only within one log epoch and one life of their streams.
+    """
+    current = refs.current if refs is not None else None
+    if current is None:
+        return Refs(new)
+    if current.log_epoch == new.log_epoch and (
+        _is_further(current.log, new.log) or _is_further(current.delta, new.delta)
+    ):
+        return None
+    return Refs(new, current)
+
+
+def purge_deltas_below(refs: Refs) -> int:
+    """The delta that stays as the first, since the previous snapshot is read on from it. 0: purge nothing."""
+    current, previous = refs.current, refs.previous
+    if current is None or previous is None or previous.delta.created_ns != current.delta.created_ns:
+        return 0
+    return min(previous.delta.sequence, current.delta.sequence)
+
+
+def object_name(generation: int, partition: int, log: Position, owner: OwnerId, random: str) -> str:
+    """Unique name of a snapshot object."""
+    return f"{generation}/{partition}/{log.sequence}-{owner}-{random}"
+
+
+class SnapshotObject(NamedTuple):
+    """A stored object; `written_s` is the writer's wall clock in seconds since the Unix epoch."""
+
+    name: str
+    written_s: float
+
+
+def superfluous(objects: Iterable[SnapshotObject], refs: Refs, log_first: int) -> list[str]:
+    """Objects that nobody needs: not referenced, and not the first of an hour that the log still reaches.
+
+    `log_first` is the first sequence the log still has: a base for replay needs the message after it.
+    """
+    referenced = {ref.object for ref in (refs.current, refs.previous) if ref is not None}
+    hours: set[float] = set()
+    names: list[str] = []
+    for entry in sorted(objects, key=lambda each: (each.written_s, each.name)):
+        hour = entry.written_s // _HOUR_S
+        is_base = hour not in hours and _log_sequence(entry.name) + 1 >= log_first
+        if is_base:
+            hours.add(hour)
+        if not is_base and entry.name not in referenced:
+            names.append(entry.name)
+    return names
+
+
+def _log_sequence(name: str) -> int:
+    digits = name.rpartition("/")[2].partition("-")[0]
+    return int(digits) if digits.isdecimal() else 0
+
+
+def _is_further(one: Position, other: Position) -> bool:
+    return one.created_ns == other.created_ns and one.sequence > other.sequence

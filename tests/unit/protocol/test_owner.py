@@ -1,0 +1,375 @@
+"""One owner tells a partition's changes in an unbroken line of deltas, whoever owned it before."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+from inferencecache.core.protocol.owner import PublishDelta, PublishRecords, TakeSnapshot
+from inferencecache.core.protocol.position import Lost
+from inferencecache.schemas.deltas import Delta, decode_delta
+from inferencecache.schemas.ids import LogEpoch, OwnerId
+from inferencecache.schemas.positions import Position
+from inferencecache.schemas.records import Batch, Budget, Claim, Tick, decode_batch, encode_batch
+from tests.unit.protocol.harness import Indexer, Partition, Router, Stream
+
+
+def told(partition: Partition) -> list[Delta]:
+    return [decode_delta(message.payload) for message in partition.deltas.messages]
+
+
+def assert_unbroken(partition: Partition) -> None:
+    deltas = told(partition)
+    for before, after in pairwise(deltas):
+        assert after.emptied or after.from_ == before.to
+
+
+def test_the_first_owner_claims_what_is_there_and_tells_it_from_nothing() -> None:
+    partition = Partition()
+    partition.begin("r")
+    partition.store("r", 100)
+    indexer = Indexer(partition, "a")
+    indexer.claim()
+    first = told(partition)[0]
+    assert first.emptied
+    assert first.from_ == Position()
+    assert first.log_epoch == "epoch-of-a"
+    router = Router(partition)
+    router.run()
+    assert router.view.digest == indexer.view.digest != 0
+    assert router.view.log == indexer.view.log
+    assert_unbroken(partition)
+
+
+def test_nothing_is_claimed_without_being_wanted() -> None:
+    indexer = Indexer(Partition(), "a")
+    indexer.read_log()
+    assert indexer.poll() == []
+    assert indexer.owner.due(indexer.now) == float("inf")
+
+
+def test_an_owner_ticks_each_second_and_gives_its_part_of_the_cap_once() -> None:
+    partition = Partition()
+    indexer = Indexer(partition, "a")
+    indexer.owner._settings = indexer.owner._settings._replace(max_entries=7)
+    indexer.claim()
+    before = partition.log.last
+    for _ in range(100):
+        indexer.read_log()
+        indexer.poll(0.1)
+    records = [r for m in partition.log.messages for r in decode_batch(m.payload).batch.records]
+    assert 9 <= partition.log.last - before <= 11
+    assert sum(isinstance(record, Budget) for record in records) == 1
+    tick = next(record for record in records if isinstance(record, Tick))
+    assert (tick.owner, tick.owner_epoch, tick.sweep_interval_s) == ("a", 1, 60)
+    assert indexer.view.time_us > 0
+
+
+def test_deltas_leave_at_once_and_then_not_more_often_than_the_interval() -> None:
+    partition = Partition()
+    indexer = Indexer(partition, "a")
+    indexer.claim()
+    count = partition.deltas.last
+    partition.begin("r")
+    indexer.read_log()
+    assert indexer.owner.due(indexer.now) <= indexer.now + 0.01
+    indexer.poll(0.02)
+    partition.store("r", 1)
+    indexer.read_log()
+    indexer.poll(0.002)
+    assert partition.deltas.last == count + 1
+    indexer.poll(0.009)
+    assert partition.deltas.last == count + 2
+
+
+def test_one_delta_is_in_flight_at_a_time() -> None:
+    partition = Partition()
+    indexer = Indexer(partition, "a")
+    indexer.claim()
+    indexer.withhold = []
+    partition.begin("r")
+    indexer.read_log()
+    indexer.poll()
+    partition.store("r", 1)
+    indexer.read_log()
+    indexer.poll()
+    assert sum(isinstance(action, PublishDelta) for action in indexer.withhold) == 1
+    held, indexer.withhold = indexer.withhold, None
+    for action in held:
+        indexer.do(action)
+    indexer.run()
+    assert_unbroken(partition)
+
+
+def test_a_lost_acknowledgement_neither_repeats_nor_skips_a_delta() -> None:
+    partition = Partition()
+    indexer = Indexer(partition, "a")
+    indexer.claim()
+    router = Router(partition)
+    indexer.lose_acks = True
+    partition.begin("r")
+    partition.store("r", 1)
+    indexer.run(20)
+    indexer.lose_acks = False
+    partition.store("r", 50)
+    indexer.run(20)
+    router.run()
+    assert router.view.digest == indexer.view.digest
+    assert router.follower.repairs == 0
+    assert_unbroken(partition)
+
+
+def test_a_standby_continues_without_a_hole() -> None:
+    partition = Partition()
+    first, second = Indexer(partition, "a"), Indexer(partition, "b")
+    partition.begin("r")
+    partition.store("r", 1)
+    first.claim()
+    router = Router(partition)
+    partition.store("r", 50)
+    second.claim()
+    partition.store("r", 90)
+    second.run()
+    router.run()
+    assert router.view.digest == second.view.digest
+    assert (router.view.owner, router.follower.repairs) == ("b", 0)
+    assert_unbroken(partition)
+
+
+def test_a_former_owner_that_wakes_up_does_no_harm() -> None:
+    partition = Partition()
+    first, second = Indexer(partition, "a"), Indexer(partition, "b")
+    partition.begin("r")
+    first.claim()
+    partition.store("r", 1)
+    first.read_log()
+    first.withhold = []
+    first.poll()
+    second.claim()
+    partition.store("r", 50)
+    second.run()
+    end = partition.deltas.last
+    late, first.withhold = first.withhold, None
+    for action in late:
+        if isinstance(action, PublishDelta):
+            first.do(action)
+    first.poll()
+    assert partition.deltas.last == end
+    assert not first.owns()
+    assert first.poll() == []
+    first.run()
+    assert first.view.digest == second.view.digest
+    assert partition.deltas.last == end
+    assert_unbroken(partition)
+
+
+def test_a_delta_of_a_later_claim_ends_ownership_before_that_claim_is_folded() -> None:
+    partition = Partition()
+    first, second = Indexer(partition, "a"), Indexer(partition, "b")
+    first.claim()
+    partition.begin("r")
+    first.read_log()
+    second.claim()
+    first.poll()  # its delta is refused
+    assert first.owns()
+    first.poll()  # it reads what is there instead
+    assert first.view.owner == "a"
+    assert not first.owns()
+    end = partition.deltas.last
+    for _ in range(10):
+        first.poll(1.0)
+    assert partition.deltas.last == end
+    assert partition.log.last == second.view.log.sequence
+    first.owner.should_own(False)
+    first.run()
+    assert first.view.owner == "b"
+    assert_unbroken(partition)
+
+
+def test_an_owner_that_is_not_deposed_continues_behind_what_it_finds() -> None:
+    partition = Partition()
+    first, second = Indexer(partition, "a"), Indexer(partition, "b")
+    first.claim()
+    second.read_log()
+    second.read_deltas()
+    partition.begin("r")
+    first.read_log()
+    second.owner.should_own(True)
+    second.poll()
+    second.read_log()
+    first.poll()  # the former owner's last delta comes before the new owner's first
+    second.run()
+    assert second.owns()
+    router = Router(partition)
+    router.run()
+    assert router.view.digest == second.view.digest
+    assert router.follower.repairs == 0
+    assert_unbroken(partition)
+
+
+def test_an_owner_that_kept_too_little_bridges_with_a_snapshot() -> None:
+    partition = Partition()
+    first = Indexer(partition, "a")
+    partition.begin("r")
+    partition.store("r", 1)
+    first.claim()
+    base = first.snapshot()
+    router = Router(partition)
+    router.run()
+    partition.store("r", 50)
+    first.read_log()  # folded by an owner that dies before it tells
+    second = Indexer(partition, "b", base=base)
+    second.read_log()
+    second.fold.changes.drop_through(second.view.log.sequence)
+    second.claim()
+    partition.store("r", 90)
+    second.run()
+    router.run()
+    router.run(2.0)
+    assert router.view.digest == second.view.digest
+    late = Router(partition)
+    late.run()
+    assert late.view.digest == second.view.digest
+    assert late.follower.repairs == 0
+
+
+def test_lost_deltas_are_bridged_with_a_snapshot() -> None:
+    partition = Partition()
+    indexer = Indexer(partition, "a")
+    partition.begin("r")
+    partition.store("r", 1)
+    indexer.claim()
+    router = Router(partition)
+    partition.deltas = Stream(created_ns=9)
+    partition.store("r", 50)
+    indexer.run(80)
+    assert partition.refs is not None
+    late = Router(partition)
+    late.run()
+    assert late.view.digest == indexer.view.digest
+    router._reading = False
+    router.do(router.follower.lost(router.now, Lost("storage_lost", "")))
+    router.run()
+    assert router.view.digest == indexer.view.digest
+
+
+def test_a_delta_that_no_message_can_carry_is_bridged() -> None:
+    partition = Partition()
+    indexer = Indexer(partition, "a")
+    indexer.claim()
+    partition.begin("r")
+    partition.store("r", 1)
+    indexer.read_log()
+    indexer.withhold = []
+    indexer.poll()
+    publish = next(action for action in indexer.withhold if isinstance(action, PublishDelta))
+    indexer.withhold = None
+    indexer.owner.failed(publish.message_id, indexer.now, too_large=True)
+    partition.store("r", 50)
+    indexer.run()
+    router = Router(partition)
+    router.run()
+    assert router.view.digest == indexer.view.digest
+
+
+def test_a_snapshot_stands_at_a_stored_delta_and_nothing_is_folded_meanwhile() -> None:
+    partition = Partition()
+    indexer = Indexer(partition, "a")
+    partition.begin("r")
+    indexer.claim()
+    partition.store("r", 1)
+    indexer.read_log()
+    indexer.withhold = []
+    indexer.owner.want_snapshot()
+    indexer.poll()
+    assert indexer.is_holding()
+    partition.store("r", 50)
+    indexer.read_log()
+    assert indexer.view.log.sequence == partition.log.last - 1
+    held, indexer.withhold = indexer.withhold, []
+    for action in held:
+        indexer.do(action)
+    indexer.poll()
+    (take,) = [action for action in indexer.withhold if isinstance(action, TakeSnapshot)]
+    assert take.delta == partition.deltas.last
+    assert told(partition)[-1].to == indexer.view.log
+    indexer.withhold = None
+    indexer.do(take)
+    assert not indexer.is_holding()
+    assert partition.refs is not None
+    assert partition.refs.current is not None
+    assert partition.refs.current.delta.sequence == take.delta
+
+
+def test_a_restarted_indexer_goes_on_from_its_snapshot() -> None:
+    partition = Partition()
+    first = Indexer(partition, "a")
+    partition.begin("r")
+    partition.store("r", 1)
+    first.claim()
+    base = first.snapshot()
+    partition.store("r", 50)
+    first.run()
+    router = Router(partition)
+    second = Indexer(partition, "b", base=base)
+    second.claim()
+    partition.store("r", 90)
+    second.run()
+    router.run()
+    assert router.view.digest == second.view.digest
+    assert router.follower.repairs == 0
+    assert_unbroken(partition)
+
+
+def test_a_restarted_indexer_without_a_snapshot_goes_on_from_the_log() -> None:
+    partition = Partition()
+    first = Indexer(partition, "a")
+    partition.begin("r")
+    partition.store("r", 1)
+    first.claim()
+    router = Router(partition)
+    second = Indexer(partition, "b")
+    second.claim()
+    partition.store("r", 90)
+    second.run()
+    router.run()
+    assert router.view.digest == second.view.digest
+    assert router.follower.repairs == 0
+    assert second.view.log_epoch == "epoch-of-a"
+    assert_unbroken(partition)
+
+
+def test_a_new_log_epoch_is_told_from_nothing() -> None:
+    partition = Partition()
+    first = Indexer(partition, "a")
+    partition.begin("r")
+    partition.store("r", 1)
+    first.claim()
+    claim = Claim(OwnerId("b"), LogEpoch("another"))
+    second = Indexer(partition, "b")
+    second.read_log()
+    partition.log.append(encode_batch(Batch(records=(claim,))))
+    second.read_deltas()
+    second.owner.should_own(True)
+    partition.begin("r", "j")
+    partition.store("r", 70, incarnation="j")
+    second.run()
+    assert second.owns()
+    emptied = [delta for delta in told(partition) if delta.emptied]
+    assert [delta.log_epoch for delta in emptied] == ["epoch-of-a", "another"]
+    router = Router(partition)
+    router.run()
+    assert router.view.digest == second.view.digest
+    assert router.view.log_epoch == "another"
+    first.run()
+    assert not first.owns()
+
+
+def test_control_records_of_one_owner_have_ids_of_their_own() -> None:
+    partition = Partition()
+    indexer = Indexer(partition, "a")
+    indexer.withhold = []
+    indexer.owner.should_own(True)
+    for _ in range(5):
+        indexer.poll(4.0)
+    ids = [action.message_id for action in indexer.withhold if isinstance(action, PublishRecords)]
+    assert len(ids) == len(set(ids)) == 5

@@ -1,0 +1,154 @@
+"""A snapshot is referenced only after it was read back, and only what lies below the previous one goes."""
+
+from __future__ import annotations
+
+import pytest
+
+from inferencecache.core.protocol.bases import (
+    BaseChoice,
+    ReadRefs,
+    SnapshotObject,
+    object_name,
+    purge_deltas_below,
+    succeed,
+    superfluous,
+)
+from inferencecache.core.protocol.snapshots import (
+    Dropped,
+    FindDelta,
+    Purge,
+    Referenced,
+    Snapshots,
+    SnapshotSettings,
+    Store,
+    WriteRefs,
+)
+from inferencecache.schemas.ids import LogEpoch, OwnerId
+from inferencecache.schemas.positions import Position, Refs, SnapshotRef
+
+SETTINGS = SnapshotSettings(interval_s=100.0, max_bytes=1000)
+
+
+def ref(log: int, delta: int, *, epoch: str = "e", created: int = 1) -> SnapshotRef:
+    return SnapshotRef(
+        f"o{log}-{delta}", 0, Position(log, 1, created), Position(delta, 1, created), LogEpoch(epoch)
+    )
+
+
+def owning(*, has_base: bool = True) -> Snapshots:
+    snapshots = Snapshots(SETTINGS)
+    snapshots.owning(0.0, has_base, 0)
+    return snapshots
+
+
+def test_steps_follow_one_another_and_purging_comes_last() -> None:
+    snapshots = owning()
+    assert snapshots.take(0.0, 7, 0) == [FindDelta(7)]
+    at = Position(7, 70, 1)
+    assert snapshots.found(at) == [Store(at)]
+    assert snapshots.stored(ref(30, 7)) == [ReadRefs()]
+    before = Refs(ref(20, 5), ref(10, 3))
+    after = Refs(ref(30, 7), ref(20, 5))
+    assert snapshots.refs_read(before, 4) == [WriteRefs(after, 4)]
+    assert snapshots.referenced() == [Referenced(False, ref(30, 7)), Purge(5, after)]
+    assert not snapshots.busy
+
+
+def test_the_first_snapshot_purges_no_delta() -> None:
+    snapshots = owning()
+    snapshots.take(0.0, 7, 0)
+    snapshots.found(Position(7, 70, 1))
+    snapshots.stored(ref(30, 7))
+    snapshots.refs_read(None, 0)
+    assert snapshots.referenced()[1] == Purge(0, Refs(ref(30, 7)))
+
+
+@pytest.mark.parametrize("step", [1, 2, 3, 4])
+def test_a_step_that_fails_drops_the_snapshot_and_nothing_is_purged(step: int) -> None:
+    snapshots = owning()
+    snapshots.take(0.0, None, 0)
+    if step > 1:
+        snapshots.found(Position(7, 70, 1))
+    if step > 2:
+        snapshots.stored(ref(30, 7))
+    if step > 3:
+        snapshots.refs_read(None, 0)
+    assert snapshots.failed("why") == [Dropped(True, "why")]
+    assert snapshots.failed("again") == []
+    assert (snapshots.busy, snapshots.dropped_count, snapshots.referenced_count) == (False, 1, 0)
+
+
+def test_a_snapshot_is_due_by_age_by_bytes_and_when_asked_for() -> None:
+    snapshots = owning()
+    assert not snapshots.is_due(99.0, 999)
+    assert snapshots.is_due(100.0, 0)
+    assert snapshots.is_due(1.0, 1000)
+    snapshots.asked(5.0)
+    assert snapshots.is_due(5.0, 0)
+    snapshots.take(5.0, 7, 0)
+    assert not snapshots.is_due(500.0, 5000)
+    snapshots.failed("")
+    snapshots.asked(5.1)
+    assert not snapshots.is_due(6.0, 0)
+    assert snapshots.is_due(7.0, 0)
+
+
+def test_an_owner_without_a_base_of_its_epoch_takes_one_soon() -> None:
+    snapshots = owning(has_base=False)
+    assert not snapshots.is_due(0.5, 0)
+    assert snapshots.is_due(1.0, 0)
+
+
+def test_who_does_not_own_takes_none() -> None:
+    assert not Snapshots(SETTINGS).is_due(1e9, 10**9)
+
+
+@pytest.mark.parametrize(
+    ("current", "new", "is_taken"),
+    [
+        (ref(10, 5), ref(20, 6), True),
+        (ref(10, 5), ref(20, 5), True),
+        (ref(20, 5), ref(10, 6), False),
+        (ref(10, 6), ref(20, 5), False),
+        (ref(20, 6, epoch="old"), ref(1, 1), True),
+        (ref(20, 6, created=1), ref(30, 1, created=2), True),
+    ],
+)
+def test_a_reference_never_goes_back_in_its_log_epoch(
+    current: SnapshotRef, new: SnapshotRef, is_taken: bool
+) -> None:
+    refs = succeed(Refs(current), new)
+    assert refs == (Refs(new, current) if is_taken else None)
+
+
+def test_deltas_of_another_life_of_the_stream_are_not_purged() -> None:
+    assert purge_deltas_below(Refs(ref(20, 6), ref(10, 5))) == 5
+    assert purge_deltas_below(Refs(ref(20, 6, created=2), ref(10, 5))) == 0
+    assert purge_deltas_below(Refs(ref(20, 6))) == 0
+
+
+def test_bases_are_offered_once_best_first() -> None:
+    choice = BaseChoice()
+    refs = Refs(ref(20, 6), ref(10, 5))
+    assert [choice.next(refs), choice.next(refs), choice.next(refs)] == [refs.current, refs.previous, None]
+    newer = Refs(ref(30, 7), ref(20, 6))
+    assert [choice.next(newer), choice.next(newer)] == [newer.current, None]
+    choice.begin_anew()
+    assert choice.next(newer) == newer.current
+    assert choice.next(None) is None
+
+
+def test_the_first_object_of_each_hour_stays_while_the_log_reaches_it() -> None:
+    def entry(hour: int, minute: int, log: int) -> SnapshotObject:
+        name = object_name(1, 0, Position(log), OwnerId("a"), f"r{log}")
+        return SnapshotObject(name, hour * 3600.0 + minute * 60.0)
+
+    objects = [entry(1, 5, 100), entry(1, 40, 200), entry(2, 1, 300), entry(2, 30, 400), entry(2, 59, 500)]
+    refs = Refs(
+        SnapshotRef(objects[4].name, 0, Position(), Position(), LogEpoch("e")),
+        SnapshotRef(objects[3].name, 0, Position(), Position(), LogEpoch("e")),
+    )
+    assert superfluous(objects, refs, log_first=1) == [objects[1].name]
+    assert superfluous(objects, refs, log_first=101) == [objects[1].name]
+    assert superfluous(objects, refs, log_first=102) == [objects[0].name]
+    assert superfluous(objects, refs, log_first=302) == [objects[n].name for n in (0, 1, 2)]
