@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 
 from inferencecache.core.index.single import single
-from inferencecache.schemas.ids import TenantId
+from inferencecache.schemas.ids import PROBE_TENANT, TenantId
 from inferencecache.schemas.policy import POLICY_SCHEMA, PolicySet, ResolvedPolicy
 
 DEFAULT_TTL_US: Final = 1_800_000_000
@@ -100,13 +101,29 @@ def _filled(policy: ResolvedPolicy, schema: int) -> ResolvedPolicy:
 
 
 class Policies:
-    """One accepted set, by whom its items are about [IDX-117..120]."""
+    """One accepted set, by whom its items are about [IDX-117..120]; the first about somebody counts.
+
+    The reserved tenant is exempt from quotas [WIRE-048].
+    """
 
     def __init__(self, policy_set: PolicySet) -> None:
         self._policies = {policy.namespace: policy for policy in reversed(policy_set.policies)}
-        self._quotas = {quota.tenant_id: max(0, quota.max_index_entries) for quota in policy_set.quotas}
+        self._quotas = {
+            quota.tenant_id: max(0, quota.max_index_entries) for quota in reversed(policy_set.quotas)
+        }
         self._policies.pop("", None)
-        self._quotas.pop(TenantId(""), None)
+        for nobody in (TenantId(""), PROBE_TENANT):
+            self._quotas.pop(nobody, None)
+
+    @property
+    def policies(self) -> Mapping[str, ResolvedPolicy]:
+        """All policies by namespace."""
+        return self._policies
+
+    @property
+    def quotas(self) -> Mapping[TenantId, int]:
+        """All quotas by tenant."""
+        return self._quotas
 
     def policy(self, tenant: TenantId) -> ResolvedPolicy | None:
         """The policy of the namespace that is named like the tenant."""
@@ -122,10 +139,15 @@ _DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 def resolve_floor(text: str | None) -> float | None:
     """The number of a `routingFloorScore` string, `None` when absent, never 0 by accident [IDX-127]."""
+    return resolve_decimal(text, DEFAULT_ROUTING_FLOOR_SCORE)
+
+
+def resolve_decimal(text: str | None, otherwise: float) -> float | None:
+    """The number of a decimal string; `otherwise` for what is no finite, non-negative single."""
     if text is None:
         return None
     if _DECIMAL.fullmatch(text):
-        value = single(float(text))
-        if math.isfinite(value) and value >= 0:
+        value = float(text)
+        if math.isfinite(single(value)) and value >= 0:
             return abs(value)
-    return DEFAULT_ROUTING_FLOOR_SCORE
+    return otherwise
