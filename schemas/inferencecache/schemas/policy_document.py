@@ -13,6 +13,8 @@ from msgspec import Meta
 
 from inferencecache.schemas.ids import TenantId
 
+_Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
+
 
 class _Part(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, forbid_unknown_fields=True
@@ -33,14 +35,14 @@ class StrategyEntry(_Part, frozen=True):
 class PolicyEntry(_Part, frozen=True):
     """The policy in force in one namespace."""
 
-    namespace: str = msgspec.field()
-    eviction_ttl: Annotated[int, Meta(description="Nanoseconds; 0 or absent: the default.")] = msgspec.field(
-        name="evictionTTL", default=0
+    namespace: str
+    eviction_ttl: Annotated[_Int64, Meta(description="Nanoseconds; 0 or absent: the default.")] = (
+        msgspec.field(name="evictionTTL", default=0)
     )
-    minimum_prefix_tokens: int = 0
-    minimum_matched_tokens: int = 0
+    minimum_prefix_tokens: _Int64 = 0
+    minimum_matched_tokens: _Int64 = 0
     routing_floor_score: float | None = None
-    lookup_timeout_ms: int = 0
+    lookup_timeout_ms: _Int64 = 0
     affinity_routing: bool | None = None
     eviction: Annotated[str, Meta(description="lru or lfu.")] = ""
     strategy: StrategyEntry | None = None
@@ -50,7 +52,7 @@ class TenantEntry(_Part, frozen=True):
     """The quota in force of one tenant."""
 
     tenant_id: TenantId = msgspec.field(name="tenantID")
-    max_index_entries: int
+    max_index_entries: _Int64
     isolation_mode: str = ""
 
 

@@ -21,6 +21,7 @@ from inferencecache.schemas.policy import POLICY_SCHEMA, PolicySet, ResolvedPoli
 DEFAULT_TTL_US: Final = 1_800_000_000
 DEFAULT_MINIMUM_MATCHED_TOKENS: Final = 64
 DEFAULT_ROUTING_FLOOR_SCORE: Final = 0.1
+DEFAULT_LOAD_WEIGHT: Final = 0.5
 OLDEST_POLICY_SCHEMA: Final = 3
 
 

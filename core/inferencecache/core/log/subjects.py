@@ -10,7 +10,7 @@ past a permission that names the first.
 from __future__ import annotations
 
 import re
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 from xxhash import xxh3_64_intdigest
 
@@ -128,6 +128,41 @@ def partition_key(generation: int, partition: int) -> str:
 def member_key(role: Literal["indexer", "router", "controller"], id_: str) -> str:
     """Key of a member in `IC_MEMBERS`."""
     return f"{role}.{escape(id_)}"
+
+
+class PolicyKey(NamedTuple):
+    """A key of `IC_POLICY` that names something: a template or topology, or an object as it was applied.
+
+    `ids` are namespace and name, for an object its kind before them.
+    """
+
+    family: Literal["template", "topology", "object"]
+    ids: tuple[str, ...]
+
+
+def template_key(namespace: str, name: str) -> str:
+    """Key of a resolved prompt template in `IC_POLICY`. Raises InvalidIdError."""
+    return f"template.{escape(namespace)}.{escape(name)}"
+
+
+def topology_key(namespace: str, name: str) -> str:
+    """Key of a resolved prefill/decode topology in `IC_POLICY`. Raises InvalidIdError."""
+    return f"topology.{escape(namespace)}.{escape(name)}"
+
+
+def object_key(kind: str, namespace: str, name: str) -> str:
+    """Key of a custom resource that is kept in `IC_POLICY` for want of a cluster. Raises InvalidIdError."""
+    return f"object.{escape(kind)}.{escape(namespace)}.{escape(name)}"
+
+
+def parse_policy_key(key: str) -> PolicyKey:
+    """What a key of `IC_POLICY` other than `set` names. Raises UnknownSubjectError."""
+    match key.split("."):
+        case [("template" | "topology") as family, namespace, name]:
+            return PolicyKey(family, (unescape(namespace), unescape(name)))
+        case ["object", kind, namespace, name]:
+            return PolicyKey("object", (unescape(kind), unescape(namespace), unescape(name)))
+    raise UnknownSubjectError(f"a key of {len(key)} characters names nothing in {POLICY}")
 
 
 def replica_subject(generation: int, partition: int, sender: ReplicaSender) -> str:

@@ -21,7 +21,14 @@ from inferencecache.schemas.resources.cache_tenant import (
 )
 from inferencecache.schemas.resources.durations import parse_duration
 from inferencecache.schemas.resources.fields import defaulted
-from inferencecache.schemas.resources.objects import API_VERSION, GROUP, VERSION, Condition, ObjectMeta
+from inferencecache.schemas.resources.objects import (
+    API_VERSION,
+    GROUP,
+    VERSION,
+    Condition,
+    ObjectMeta,
+    ResourceRef,
+)
 from inferencecache.schemas.resources.pd_topology import (
     AcceleratorType,
     PDTopology,
@@ -68,6 +75,7 @@ __all__ = [
     "PromptTemplateSpec",
     "PromptTemplateStatus",
     "Quota",
+    "ResourceRef",
     "Slot",
     "Strategy",
     "Violation",

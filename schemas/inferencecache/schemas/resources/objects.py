@@ -8,7 +8,7 @@ are two things: `defaulted` fills in what the API server would, and only where a
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -97,9 +97,25 @@ ObservedGeneration = Annotated[
 ]
 
 
+class ResourceRef(NamedTuple):
+    """Which object: ordered by kind, namespace and name, as resolution is [IDX-121]."""
+
+    kind: str
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.kind} {self.namespace}/{self.name}"
+
+
 class Resource(
     msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, tag_field="kind"
 ):
     """Base of the resources; the tag is the kind. `apiVersion` is checked by whoever reads a document."""
 
     metadata: ObjectMeta
+
+    @property
+    def ref(self) -> ResourceRef:
+        """Kind, namespace and name."""
+        return ResourceRef(type(self).__name__, self.metadata.namespace, self.metadata.name)
