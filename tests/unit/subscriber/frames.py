@@ -101,7 +101,7 @@ class Listener:
                     self.requests.append((lane, first))
                 case CloseReplay():
                     self.closed += 1
-                case ProcessChanged(reason):
+                case ProcessChanged(_, reason):
                     self.changes.append(reason)
 
     def take_reports(self) -> list[dict[str, Any]]:

@@ -166,6 +166,12 @@ class Producer:
         self._in_flight: _Sent | None = None
         self._retry_at: float | None = None
         self._retry_wait = FIRST_RETRY_S
+        self._draining = False
+
+    @property
+    def idle(self) -> bool:
+        """Is nothing waiting and nothing in flight?"""
+        return not self._outbox and self._stats is None and self._in_flight is None
 
     @property
     def waiting_records(self) -> int:
@@ -176,6 +182,11 @@ class Producer:
     def live(self) -> bool:
         """Has the current incarnation begun in the log?"""
         return self._phase == "live"
+
+    @property
+    def has_begun(self) -> bool:
+        """Has any incarnation begun in the log, and is this still the replica's producer?"""
+        return self._begun_at > 0 and not self.fenced
 
     @property
     def fenced(self) -> bool:
@@ -243,6 +254,11 @@ class Producer:
                     parcel = _Parcel(group.observed_at, restated=True)
                     self._outbox.append(parcel)
                 parcel.append(record)
+        return self._pump(now)
+
+    def drain(self, now: float) -> list[Action]:
+        """The process is about to end: from now on nothing waits for company."""
+        self._draining = True
         return self._pump(now)
 
     # ------------------------------------------------------------------ outcomes of a publish
@@ -340,7 +356,7 @@ class Producer:
             return self._send(due, observed_at, now) if due else []
         head = self._outbox[0]
         is_open = len(self._outbox) == 1 and not head.restated and head.entries < MAX_ENTRIES
-        if is_open and now < self._departed_at + self._settings.window_s:
+        if is_open and not self._draining and now < self._departed_at + self._settings.window_s:
             return []
         self._outbox.popleft()
         if not self._outbox and now - head.observed_at <= MERGE_SPAN_S:

@@ -21,6 +21,7 @@ from inferencecache.schemas.records import Stats
 CacheTier = Literal["auto", "kv", "gpu", "cpu"]
 
 OPENMETRICS: Final = "application/openmetrics-text"
+RANK_LABELS: Final = ("engine", "dp_rank")
 START_TIME: Final = "process_start_time_seconds"
 GIBIBYTE: Final = 2**30
 _INT64_MAX: Final = 2**63 - 1
@@ -114,8 +115,14 @@ class Page(NamedTuple):
         return [sample.value for sample in self.samples.get(name, ())]
 
 
-def read_page(text: str, content_type: str, profile: Profile, model_name: str = "") -> Page:
-    """Read a page. Raises `PageError` when it is broken, another engine's, or without the load."""
+def read_page(
+    text: str, content_type: str, profile: Profile, model_name: str = "", rank: int | None = None
+) -> Page:
+    """Read a page. Raises `PageError` when it is broken, another engine's, or without the load.
+
+    With `model_name` only samples of that model count [SUB-134]; with `rank` samples that name another
+    data-parallel rank do not.
+    """
     parse = parse_openmetrics if content_type.strip().lower().startswith(OPENMETRICS) else parse_plain
     wanted = profile.gauges | profile.counters
     try:
@@ -127,7 +134,7 @@ def read_page(text: str, content_type: str, profile: Profile, model_name: str = 
     for family in families:
         for name, sample in _samples_of(family, profile):
             seen.add(name)
-            if math.isfinite(sample.value) and _is_of_model(sample, model_name):
+            if math.isfinite(sample.value) and _is_meant(sample, model_name, rank):
                 samples.setdefault(name, []).append(sample)
     if not seen:
         raise PageError("no recognised metric family")
@@ -182,8 +189,10 @@ def _samples_of(family: Metric, profile: Profile) -> Iterator[tuple[str, Sample]
                 yield name, Sample(sample.labels, sample.value)
 
 
-def _is_of_model(sample: Sample, model_name: str) -> bool:
-    return not model_name or sample.labels.get("model_name") == model_name
+def _is_meant(sample: Sample, model_name: str, rank: int | None) -> bool:
+    if model_name and sample.labels.get("model_name") != model_name:
+        return False
+    return rank is None or all(sample.labels.get(label, str(rank)) == str(rank) for label in RANK_LABELS)
 
 
 def _start_time(families: Iterable[Metric]) -> str:
@@ -281,4 +290,6 @@ def _clamped(value: float) -> float:
 
 def _whole(value: float) -> int:
     """Truncated, and within what a record carries."""
-    return int(value) if abs(value) < _INT64_MAX else int(math.copysign(_INT64_MAX, value))
+    if abs(value) < _INT64_MAX:
+        return int(value)
+    return _INT64_MAX if value > 0 else -_INT64_MAX

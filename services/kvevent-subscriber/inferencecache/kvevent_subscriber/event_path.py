@@ -35,8 +35,9 @@ class Tell(NamedTuple):
 
 
 class ProcessChanged(NamedTuple):
-    """The engine is another process than before; what it was known by is void."""
+    """The engine behind a source is another process than before; what it was known by is void."""
 
+    lane: int
     reason: str
 
 
@@ -88,6 +89,11 @@ class EventPath:
         return all(source.all_known for source in self._sources)
 
     @property
+    def lanes(self) -> int:
+        """Number of sources."""
+        return len(self._sources)
+
+    @property
     def tracked_blocks(self) -> int:
         """Number of remembered hashes."""
         return self._mapper.tracked_blocks
@@ -115,13 +121,9 @@ class EventPath:
         """A source's live socket lost its connection."""
         return self._carry_out(lane, self._sources[lane].disconnected(), now)
 
-    def restarted(self, now: float) -> list[Effect]:
-        """The engine's metrics show another process: it is behind all sources."""
-        return [
-            effect
-            for lane, source in enumerate(self._sources)
-            for effect in self._carry_out(lane, source.restarted(now), now)
-        ]
+    def restarted(self, lane: int, now: float) -> list[Effect]:
+        """The engine's metrics show another process than the one that this source was heard from."""
+        return self._carry_out(lane, self._sources[lane].restarted(now), now)
 
     def tick(self, now: float) -> list[Effect]:
         """Time passed."""
@@ -150,7 +152,7 @@ class EventPath:
                     effects.extend(_told(self._apply(lane, payload, now)))
                 case Restart(reason):
                     self._diary.warn("engine_restart", "the engine is another process now", why=reason)
-                    effects.append(ProcessChanged(reason))
+                    effects.append(ProcessChanged(lane, reason))
                     effects.extend(_told(self._mapper.restart(lane)))
                 case Lost(messages):
                     effects.extend(_told(self._lose(lane, messages)))

@@ -182,7 +182,8 @@ class Source:
         """The engine's metrics show another process."""
         out: list[Action] = []
         self._restart("start_time_changed", out)
-        self._ask(0, "history", now, out)
+        if self._connected:
+            self._ask(0, "history", now, out)
         self._drain(now, out)
         return out
 
@@ -197,7 +198,8 @@ class Source:
             self._diary.count("bad_sequence_frame")
         if frame.sequence is None:
             return [Apply(frame.payload)]
-        out = self.connected(now, None) if self._connected is None else []
+        # A message can be seen before the news of the connection it came over.
+        out = [] if self._connected or self._in_doubt else self.connected(now, None)
         self._waiting.append((frame.sequence, frame.payload))
         self._waiting_bytes += len(frame.payload)
         if len(self._waiting) > MAX_HELD_MESSAGES or self._waiting_bytes > MAX_HELD_BYTES:

@@ -1,0 +1,130 @@
+"""The engine's sockets: a subscription that never gives up, and one-off exchanges with a replay socket.
+
+Both hand over message parts and know nothing of their content. The live socket is drained whatever
+happens to the records, so that an engine's publisher is never held up [SUB-003, SUB-116].
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Final
+
+import zmq
+import zmq.asyncio
+from zmq.utils.monitor import parse_monitor_message
+
+from inferencecache.core.service import get_logger
+from inferencecache.kvevent_subscriber.endpoints import binds
+from inferencecache.kvevent_subscriber.frames import replay_request
+
+RECONNECT_S: Final = 1.0
+LIVE_MESSAGES_MAX: Final = 100_000
+PART_BYTES_MAX: Final = 64 * 1024 * 1024
+BURST: Final = 64
+"""Messages taken at a time before others of the event loop have their turn."""
+
+logger = get_logger("engine")
+
+Parts = list[bytes]
+
+
+class LiveSocket:
+    """A subscription to one publisher, for ever. The callbacks run on the event loop, in order."""
+
+    def __init__(
+        self,
+        context: zmq.asyncio.Context,
+        endpoint: str,
+        topic: str,
+        *,
+        on_message: Callable[[Parts], None],
+        on_connected: Callable[[], None],
+        on_disconnected: Callable[[], None],
+    ) -> None:
+        self._context = context
+        self._endpoint = endpoint
+        self._topic = topic.encode()
+        self._on_message = on_message
+        self._on_connected = on_connected
+        self._on_disconnected = on_disconnected
+
+    async def run(self) -> None:
+        """Receive until cancelled; a socket that fails is opened again after a second [SUB-014]."""
+        while True:
+            try:
+                await self._session()
+            except zmq.ZMQError as error:
+                logger.warning("engine_socket_failed", endpoint=self._endpoint, error=str(error))
+                self._on_disconnected()
+            await asyncio.sleep(RECONNECT_S)
+
+    async def _session(self) -> None:
+        socket = self._context.socket(zmq.SUB)
+        monitor = socket.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED | zmq.EVENT_DISCONNECTED)
+        try:
+            socket.linger = 0
+            socket.rcvhwm = LIVE_MESSAGES_MAX
+            socket.maxmsgsize = PART_BYTES_MAX
+            socket.reconnect_ivl = int(1000 * RECONNECT_S)
+            socket.subscribe(self._topic)
+            if binds(self._endpoint):
+                socket.bind(self._endpoint)
+            else:
+                socket.connect(self._endpoint)
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._watch(monitor))
+                tasks.create_task(drain(socket, self._on_message))
+        except* zmq.ZMQError as errors:
+            raise zmq.ZMQError(msg=str(errors.exceptions[0])) from errors
+        finally:
+            socket.disable_monitor()
+            monitor.close()
+            socket.close()
+
+    async def _watch(self, monitor: zmq.asyncio.Socket) -> None:
+        while True:
+            event = parse_monitor_message(await monitor.recv_multipart())
+            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+                logger.info(
+                    "engine_subscribed",
+                    msg="subscribed to engine KV events",
+                    endpoint=self._endpoint,
+                    topic=self._topic.decode(),
+                )
+                self._on_connected()
+            else:
+                self._on_disconnected()
+
+
+async def replay(
+    context: zmq.asyncio.Context, endpoint: str, first: int, on_reply: Callable[[Parts], None]
+) -> None:
+    """Ask for every kept message from `first` on and hand over what comes, until cancelled [SUB-054]."""
+    socket = context.socket(zmq.DEALER)
+    try:
+        socket.linger = 0
+        socket.rcvhwm = 0
+        socket.maxmsgsize = PART_BYTES_MAX
+        socket.connect(endpoint)
+        await socket.send_multipart(replay_request(first))
+        await drain(socket, on_reply)
+    except zmq.ZMQError as error:
+        # Silence is what the waiting side knows how to deal with.
+        logger.info("replay_socket_failed", endpoint=endpoint, error=str(error))
+    finally:
+        socket.close()
+
+
+async def drain(socket: zmq.asyncio.Socket, take: Callable[[Parts], None]) -> None:
+    """Hand over every message that arrives, in bursts, until cancelled."""
+    direct: zmq.Socket[bytes] = zmq.Socket.shadow(socket.underlying)
+    while True:
+        await socket.poll()
+        for _ in range(BURST):
+            try:
+                parts = direct.recv_multipart(zmq.NOBLOCK)
+            except zmq.Again:
+                break
+            take(parts)
+        await asyncio.sleep(0)
