@@ -56,6 +56,6 @@ def naive_aggregate(*folds: NaiveFold) -> Document:
     return {
         "replicas": rows,
         "tenants": tenant_rows,
-        "totalPrefixes": sum(row["indexEntries"] for row in tenant_rows),
+        "totalPrefixes": len({key.prefix for key, _ in holds}),
         "hotPrefixes": 0,
     }
