@@ -23,7 +23,7 @@ def naive_aggregate(*folds: NaiveFold) -> Document:
     ]
     replicas = {(key.tenant, key.replica) for key, _ in holds} | {(of.tenant, of.replica) for of, _ in stats}
     tenants = {tenant for tenant, _ in replicas}
-    rows = []
+    rows: list[Document] = []
     for tenant, replica in sorted(replicas):
         reported = [(of.model, row) for of, row in stats if (of.tenant, of.replica) == (tenant, replica)]
         held = [(key, fold) for key, fold in holds if (key.tenant, key.replica) == (tenant, replica)]
@@ -42,7 +42,7 @@ def naive_aggregate(*folds: NaiveFold) -> Document:
             "t2QueryTokens": newest.t2_query_tokens,
         }
         rows.append(row)
-    tenant_rows = []
+    tenant_rows: list[Document] = []
     for tenant in sorted(tenants):
         rates = [row["hitRate"] for row in rows if row["tenant"] == tenant and row["statsReported"]]
         tenant_row = {
