@@ -100,6 +100,9 @@ class Mix:
     wild_clocks: bool = True
 
 
+ALL: Final = Mix()
+
+
 class RandomLog:
     """Draws the next message of one partition's log, or a question to ask of what was folded."""
 

@@ -23,7 +23,7 @@ from inferencecache.schemas.positions import Position
 from tests.oracle.digest import access_digest, digest, row_of
 from tests.oracle.indexes import product_route
 from tests.oracle.model import NaiveFold, Replica, Wanted
-from tests.oracle.random_log import HASHES, Mix, RandomLog
+from tests.oracle.random_log import ALL, HASHES, Mix, RandomLog
 from tests.oracle.routing import Question, naive_route
 from tests.oracle.view import NaiveView
 
@@ -193,7 +193,7 @@ def _unequal(what: str, expected: object, got: object) -> str | None:
     return None if repr(expected) == repr(got) else f"{what}: the model says {expected},\n  the product {got}"
 
 
-def random_steps(random: Random, mix: Mix = Mix()) -> Iterator[Step]:  # noqa: B008 - a frozen value
+def random_steps(random: Random, mix: Mix = ALL) -> Iterator[Step]:
     """Endless steps: mostly messages, now and then a question, a cut or a restart."""
     log = RandomLog(random, mix)
     while True:
