@@ -38,7 +38,8 @@ async def test_an_object_comes_back_as_it_was_stored(
     stored = await snapshots.put(NAME, pieces)
     assert stored.size == size
     assert await read(snapshots, NAME) == content
-    assert await snapshots.names() == [NAME]
+    assert [entry.name for entry in await snapshots.stored("1/0/")] == [NAME]
+    assert await snapshots.stored("1/1/") == []
     assert await snapshots.unfinished() == []
 
 
@@ -55,7 +56,7 @@ async def test_a_purged_object_leaves_nothing(nats_server: NatsServer, connect: 
     await snapshots.put("1/0/2", [b"kept"])
     await snapshots.purge(NAME)
     await snapshots.purge(NAME)
-    assert await snapshots.names() == ["1/0/2"]
+    assert [entry.name for entry in await snapshots.stored()] == ["1/0/2"]
     assert (await jetstream.stream_info(log, STREAM)).state.messages == 2
     assert await read(snapshots, "1/0/2") == b"kept"
 
@@ -73,7 +74,7 @@ async def test_an_interrupted_upload_is_no_object_and_can_be_found(
         await snapshots.put(NAME, breaks_off())  # type: ignore[arg-type]
     with pytest.raises(ObjectMissingError):
         await read(snapshots, NAME)
-    assert await snapshots.unfinished() == [NAME]
+    assert [entry.name for entry in await snapshots.unfinished("1/0/")] == [NAME]
     await snapshots.purge(NAME)
     assert await snapshots.unfinished() == []
 

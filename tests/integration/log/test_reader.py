@@ -296,5 +296,8 @@ async def test_readers_leave_no_consumers_behind(nats_server: NatsServer, connec
     await jetstream.create_stream(log, STREAM)
     for _ in range(5):
         async with reading(log, Position()) as collected:
-            await eventually(lambda c=collected: c.reader.openings == 1)  # type: ignore[misc]
-    assert (await jetstream.stream_info(log, "S")).state.consumer_count == 0
+            reader = collected.reader
+            await eventually(lambda reader=reader: reader.openings == 1)  # type: ignore[misc]
+    async with asyncio.timeout(5):
+        while (await jetstream.stream_info(log, "S")).state.consumer_count:
+            pass

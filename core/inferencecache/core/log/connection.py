@@ -84,12 +84,16 @@ class Subscription:
 
 
 class Log:
-    """The connection. Make one with `connect`; every reader, bucket and publisher of a process shares it."""
+    """The connection, shared by every reader, bucket and publisher of a process.
+
+    `connect` makes one that is connected. One that is made directly connects with `start`; until then
+    nothing that is asked of it is answered.
+    """
 
     def __init__(self, settings: NatsSettings, name: str) -> None:
         self._settings = settings
         self._name = name
-        self._client = Client()
+        self._client: Client = Client()
         self._up = asyncio.Event()
         self._changed = asyncio.Event()
         self._came_back = False
@@ -110,11 +114,17 @@ class Log:
         log = cls(settings, name)
         try:
             async with asyncio.timeout(timeout_s):
-                await log._start()
+                await log.start()
         except TimeoutError:
             await log.close()
             raise NotConnectedError(settings.address, log.last_error) from None
         return log
+
+    async def start(self) -> None:
+        """Connect, however long it takes."""
+        await self._open_client()
+        await self.subscribe(self._inbox.subject, self._inbox.answered)
+        self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
 
     @property
     def connected(self) -> bool:
@@ -184,11 +194,6 @@ class Log:
         with contextlib.suppress(TimeoutError, OSError, NatsError):  # nobody waits for a peer that is gone
             async with asyncio.timeout(_CLOSE_LIMIT_S):
                 await self._client.close()
-
-    async def _start(self) -> None:
-        await self._open_client()
-        await self.subscribe(self._inbox.subject, self._inbox.answered)
-        self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
 
     async def _open_client(self) -> None:
         while True:

@@ -44,11 +44,12 @@ class ObjectDamagedError(Exception):
 
 
 class StoredObject(NamedTuple):
-    """What an object is; `size` in bytes."""
+    """What an object is; `size` in bytes, `written_s` the writer's clock in seconds since the Unix epoch."""
 
     name: str
     size: int
     digest: str
+    written_s: float
 
 
 class _Meta(msgspec.Struct):
@@ -87,6 +88,7 @@ class Objects:
             await self._log.publisher.publish(
                 self._chunks(chunk_id), chunk, msg_id=f"{chunk_id}.{count}", timeout_s=IDLE_LIMIT_S
             )
+        written = datetime.now(UTC)
         meta = _Meta(
             name=name,
             bucket=self.bucket,
@@ -94,7 +96,7 @@ class Objects:
             size=size,
             chunks=count,
             digest=_DIGEST + base64.urlsafe_b64encode(digest.digest()).decode(),
-            mtime=datetime.now(UTC).isoformat(),
+            mtime=written.isoformat(),
             options={"max_chunk_size": chunk_bytes},
         )
         await self._log.publisher.publish(
@@ -103,7 +105,7 @@ class Objects:
             headers={"Nats-Rollup": "sub"},
             timeout_s=IDLE_LIMIT_S,
         )
-        return StoredObject(name, size, meta.digest)
+        return StoredObject(name, size, meta.digest, written.timestamp())
 
     async def read(self, name: str) -> AsyncIterator[bytes]:
         """The chunks in order; believe them only when the iteration has ended without an error.
@@ -131,15 +133,30 @@ class Objects:
         await jetstream.purge_stream(self._log, self._stream, subject=self._meta(name))
         await jetstream.purge_stream(self._log, self._stream, subject=self._chunks(_chunk_id(name)))
 
-    async def names(self) -> list[str]:
-        """Names of all whole objects."""
-        of_meta = await self._subjects("M")
-        return [base64.urlsafe_b64decode(token).decode() for token in of_meta]
+    async def stored(self, prefix: str = "") -> list[StoredObject]:
+        """All whole objects whose names begin with `prefix`."""
+        found: list[StoredObject] = []
+        for token in await self._subjects("M"):
+            name = base64.urlsafe_b64decode(token).decode()
+            if name.startswith(prefix):
+                try:
+                    meta = await self._read_meta(name)
+                except ObjectMissingError:
+                    continue  # purged since
+                found.append(StoredObject(name, meta.size, meta.digest, _seconds(meta.mtime)))
+        return found
 
-    async def unfinished(self) -> list[str]:
-        """Names whose chunks have no description: uploads that still run, or were interrupted."""
-        whole = {_chunk_id(name) for name in await self.names()}
-        return [_name_of(token) for token in await self._subjects("C") if token not in whole]
+    async def unfinished(self, prefix: str = "") -> list[StoredObject]:
+        """Uploads that still run, or were interrupted: chunks without a description, the last one's time."""
+        whole = set(await self._subjects("M"))
+        found: list[StoredObject] = []
+        for token in await self._subjects("C"):
+            name = _name_of(token)
+            if name.startswith(prefix) and self._meta(name).rpartition(".")[2] not in whole:
+                last = await jetstream.read_message(self._log, self._stream, last_of=self._chunks(token))
+                if last is not None:
+                    found.append(StoredObject(name, 0, "", last.time_ns / 1e9))
+        return found
 
     async def _subjects(self, kind: str) -> list[str]:
         prefix = f"$O.{self.bucket}.{kind}."
@@ -182,6 +199,10 @@ class Objects:
 
     def _meta(self, name: str) -> str:
         return f"$O.{self.bucket}.M.{base64.urlsafe_b64encode(name.encode()).decode()}"
+
+
+def _seconds(rfc3339: str) -> float:
+    return jetstream.nanoseconds(rfc3339) / 1e9
 
 
 def _chunk_id(name: str) -> str:

@@ -66,9 +66,10 @@ class StreamMessage(NamedTuple):
 class Reader:
     """Reads `stream` (only `subjects`, if given) and calls `deliver` with messages in order, none twice.
 
-    `on_lost` is called once, and `run` returns, when the stream is not the continuation of `start`.
-    Readers of some subjects see holes by nature: they notice another stream, not a cut one. An
-    exception of `deliver` ends `run`.
+    `on_open` is called after every opening, once the stream has proved to be the continuation of the
+    position, with the number of messages that wait. `on_lost` is called once, and `run` returns, when
+    it is not. Readers of some subjects see holes by nature: they notice another stream, not a cut one.
+    An exception of `deliver` ends `run`.
     """
 
     def __init__(
@@ -190,16 +191,19 @@ class Reader:
         try:
             created = await jetstream.create_consumer(self._log, self._stream, self._config(consumer))
             self.openings += 1
-            overlap = 1 if self._check.open_at == self._check.position.sequence else 0
-            self.pending = max(0, created.num_pending - overlap)
-            if self._on_open is not None:
-                self._on_open(self.pending)
+            if self._check.is_proven:
+                self._opened(created.num_pending)
             await self._read(f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{consumer}", inbox)
         finally:
             subscription, self._subscription = self._subscription, None
             self._hand_over()
             await subscription.cancel()
             await jetstream.delete_consumer(self._log, self._stream, consumer)
+
+    def _opened(self, pending: int) -> None:
+        self.pending = pending
+        if self._on_open is not None:
+            self._on_open(pending)
 
     def _place(self, ends: StreamEnds) -> Lost | None:
         """Decide where this opening begins."""
@@ -283,22 +287,22 @@ class Reader:
             self._control(message.headers or {})
             return
         self._outstanding -= 1
-        sequence, consumer_sequence, time_ns, self.pending = _numbers(message.reply)
+        sequence, consumer_sequence, time_ns, pending = _numbers(message.reply)
         if consumer_sequence != self._consumer_sequence + 1:
             self._reopen("messages were lost on the way")
             return
         self._consumer_sequence = consumer_sequence
+        was_proven = self._check.is_proven
         match self._check.received(sequence, time_ns):
             case Verdict.DELIVER:
+                self.pending = pending
+                position = self._check.position
                 self._batch.append(
-                    StreamMessage(
-                        message.subject,
-                        message.data,
-                        self._check.position,
-                        message.headers or {},
-                        self.pending,
-                    )
+                    StreamMessage(message.subject, message.data, position, message.headers or {}, pending)
                 )
+            case Verdict.DROP:
+                if self._check.is_proven and not was_proven:
+                    self._opened(pending)
             case Verdict.REOPEN:
                 self._reopen("messages are missing")
                 return

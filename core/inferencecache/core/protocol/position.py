@@ -58,6 +58,11 @@ class PositionCheck:
         return self.position.sequence if self._is_pair else self.position.sequence + 1
 
     @property
+    def is_proven(self) -> bool:
+        """Since the last opening: has the message at the position proved that the stream is the same?"""
+        return not self._overlap_due
+
+    @property
     def _is_pair(self) -> bool:
         return self.position.sequence > 0 and self.position.time_ns > 0
 
@@ -71,13 +76,13 @@ class PositionCheck:
         if self._strict and ends.first > self.open_at and ends.first > 1:
             return Lost("cut", f"the stream begins at {ends.first}, above position {at.sequence}")
         self.position = Position(at.sequence, at.time_ns, ends.created_ns)
-        self._overlap_due = self._is_pair
+        self._overlap_due = self._strict and self._is_pair
         return None
 
     def received(self, sequence: int, time_ns: int) -> Verdict | Lost:
         """A message arrived. The position moves exactly when the verdict is DELIVER."""
         at = self.position
-        if self._overlap_due and self._strict:
+        if self._overlap_due:
             return self._overlap(sequence, time_ns)
         if sequence <= at.sequence:
             return Verdict.DROP
