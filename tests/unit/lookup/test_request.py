@@ -133,3 +133,20 @@ def test_tokens_and_broken_arrays_are_no_chain() -> None:
     assert request(**H).has_chain
     for fields in (BROKEN, TOKENS, TEXT, P, {}, {"block_token_counts": [1]}):
         assert not request(**fields).has_chain
+
+
+@pytest.mark.rule("WIRE-058", "WIRE-059", "IDX-132")
+@pytest.mark.parametrize("chain_matching", [True, False])
+@pytest.mark.parametrize("text", [{}, TEXT])
+@pytest.mark.parametrize("tokens", [{}, TOKENS])
+@pytest.mark.parametrize("exact", [{}, P])
+@pytest.mark.parametrize("chain", [{}, H, BROKEN, {"block_token_counts": [16]}])
+def test_text_is_to_be_tokenized_exactly_when_it_is_the_input_that_counts(
+    chain_matching: bool,
+    text: dict[str, Any],
+    tokens: dict[str, Any],
+    exact: dict[str, Any],
+    chain: dict[str, Any],
+) -> None:
+    made = request(**chain, **exact, **tokens, **text)
+    assert made.is_about_text(chain_matching) == (resolve(made, chain_matching).echo == TEXT_TOKENS)

@@ -12,7 +12,7 @@ from inferencecache.core.fingerprint import prefix_digests
 from inferencecache.core.index.joined import NOTHING
 from inferencecache.core.index.reason import Reason
 from inferencecache.core.index.request import RouteRequest
-from inferencecache.core.index.routing import UNANSWERED, Decision, route
+from inferencecache.core.index.routing import UNANSWERED, Decision, needs_tokens, route
 from inferencecache.schemas.ids import PROBE_TENANT
 from inferencecache.schemas.policy import ResolvedPolicy
 from inferencecache.schemas.records import AnyRecord, Stats
@@ -68,6 +68,22 @@ def test_step_3_a_required_chain_must_be_sent_as_such(fields: dict[str, Any]) ->
     assert ask(policy(require_chain=True), **fields) == Decision(Reason.POLICY_REQUIRES_CHAIN)
     chain = {"block_hashes": [b"p"], "block_token_counts": [16]}
     assert ask(policy(require_chain=True), **fields | chain).reason is not Reason.POLICY_REQUIRES_CHAIN
+
+
+@pytest.mark.rule("WIRE-042", "WIRE-056", "WIRE-057")
+def test_text_is_tokenized_only_for_a_call_that_comes_to_its_input() -> None:
+    def asks(under: ResolvedPolicy | None = None, **fields: Any) -> bool:
+        keys: dict[str, Any] = {"tenant": "t", "model": "m", "scheme": "vllm", "prompt_text": "hi"}
+        return needs_tokens(under, RouteRequest(**keys | fields))
+
+    chain = {"block_hashes": [b"p"], "block_token_counts": [16]}
+    assert asks()
+    assert not asks(**chain)
+    assert asks(policy(enable_chain_matching=False), **chain)
+    assert not asks(policy(require_chain=True))
+    assert asks(policy(require_chain=True, enable_chain_matching=False), **chain)
+    assert not asks(tenant=PROBE_TENANT)
+    assert not asks(prompt_text="")
 
 
 @pytest.mark.rule("IDX-135", "WIRE-060", "WIRE-061", "WIRE-C17")

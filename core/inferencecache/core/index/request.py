@@ -52,6 +52,12 @@ class RouteRequest(NamedTuple):
         """Whether a usable chain was sent; tokens and text are none [WIRE-057]."""
         return bool(self.block_hashes) and self.has_balanced_chain
 
+    def is_about_text(self, chain_matching: bool) -> bool:
+        """Whether `prompt_text` is the input that `resolve` chooses, so that its tokens are needed."""
+        if not self.prompt_text or self.prefix_hash or self.token_ids:
+            return False
+        return not (chain_matching and (self.block_hashes or self.block_token_counts))
+
 
 class Inputs(NamedTuple):
     """The input that counts: a chain when `hashes` is not empty, else an exact key, possibly empty."""

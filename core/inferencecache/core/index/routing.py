@@ -56,6 +56,14 @@ UNANSWERED: Final = Decision(Reason.NO_HINT)
 TIMED_OUT: Final = Decision(Reason.TIMEOUT)
 
 
+def needs_tokens(policy: ResolvedPolicy | None, request: RouteRequest) -> bool:
+    """Whether `route` comes to the request's text: its tokens are then to be made first [WIRE-056]."""
+    knobs = knobs_of(policy)
+    if request.tenant == PROBE_TENANT or (knobs.require_chain and not request.has_chain):
+        return False
+    return request.is_about_text(knobs.chain_matching)
+
+
 def route(
     view: IndexView,
     policy: ResolvedPolicy | None,
