@@ -76,7 +76,7 @@ def test_text_is_tokenized_only_for_a_call_that_comes_to_its_input() -> None:
         keys: dict[str, Any] = {"tenant": "t", "model": "m", "scheme": "vllm", "prompt_text": "hi"}
         return needs_tokens(under, RouteRequest(**keys | fields))
 
-    chain = {"block_hashes": [b"p"], "block_token_counts": [16]}
+    chain: dict[str, Any] = {"block_hashes": [b"p"], "block_token_counts": [16]}
     assert asks()
     assert not asks(**chain)
     assert asks(policy(enable_chain_matching=False), **chain)
