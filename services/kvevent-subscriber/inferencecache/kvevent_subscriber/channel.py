@@ -137,6 +137,7 @@ class Channel:
     def _connected(self, lane: int) -> None:
         if self._seen_before[lane]:
             self._stop(self._proving, lane)
+            self._carry_out(self.path.reconnecting(lane, time.monotonic()))
             self._proving[lane] = asyncio.get_running_loop().create_task(self._prove(lane))
         else:
             self._seen_before[lane] = True

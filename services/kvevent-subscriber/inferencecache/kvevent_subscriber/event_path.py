@@ -121,6 +121,10 @@ class EventPath:
         """A source's live socket lost its connection."""
         return self._carry_out(lane, self._sources[lane].disconnected(), now)
 
+    def reconnecting(self, lane: int, now: float) -> list[Effect]:
+        """A source's live socket has a connection again; `connected` will say to whom."""
+        return self._carry_out(lane, self._sources[lane].reconnecting(), now)
+
     def restarted(self, lane: int, now: float) -> list[Effect]:
         """The engine's metrics show another process than the one that this source was heard from."""
         return self._carry_out(lane, self._sources[lane].restarted(now), now)

@@ -72,9 +72,11 @@ class LiveSocket:
                 socket.bind(self._endpoint)
             else:
                 socket.connect(self._endpoint)
+            news = _Direct(monitor)
+            messages = _Direct(socket)
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._watch(monitor))
-                tasks.create_task(drain(socket, self._on_message))
+                for waited_for in (socket, monitor):
+                    tasks.create_task(self._take(waited_for, messages, news))
         except* zmq.ZMQError as errors:
             raise zmq.ZMQError(msg=str(errors.exceptions[0])) from errors
         finally:
@@ -82,19 +84,38 @@ class LiveSocket:
             monitor.close()
             socket.close()
 
-    async def _watch(self, monitor: zmq.asyncio.Socket) -> None:
+    async def _take(self, waited_for: zmq.asyncio.Socket, messages: _Direct, news: _Direct) -> None:
+        """Hand over what there is whenever one of the two sockets has something.
+
+        A connection is announced before its messages, and one that is lost is not back within a second:
+        so messages found with the news of a connection came over it, and all others came before the news.
+        """
         while True:
-            event = parse_monitor_message(await monitor.recv_multipart())
-            if event["event"] == zmq.EVENT_HANDSHAKE_SUCCEEDED:
-                logger.info(
-                    "engine_subscribed",
-                    msg="subscribed to engine KV events",
-                    endpoint=self._endpoint,
-                    topic=self._topic.decode(),
-                )
-                self._on_connected()
-            else:
-                self._on_disconnected()
+            await waited_for.poll()
+            burst = messages.read(BURST)
+            events = [parse_monitor_message(parts)["event"] for parts in news.read(BURST)]
+            if zmq.EVENT_HANDSHAKE_SUCCEEDED not in events:
+                while burst:
+                    for parts in burst:
+                        self._on_message(parts)
+                    burst = messages.read(BURST) if events else []
+            for event in events:
+                self._connection_changed(event)
+            for parts in burst:
+                self._on_message(parts)
+            await asyncio.sleep(0)
+
+    def _connection_changed(self, event: int) -> None:
+        if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            logger.info(
+                "engine_subscribed",
+                msg="subscribed to engine KV events",
+                endpoint=self._endpoint,
+                topic=self._topic.decode(),
+            )
+            self._on_connected()
+        else:
+            self._on_disconnected()
 
 
 async def replay(
@@ -108,7 +129,12 @@ async def replay(
         socket.maxmsgsize = PART_BYTES_MAX
         socket.connect(endpoint)
         await socket.send_multipart(replay_request(first))
-        await drain(socket, on_reply)
+        messages = _Direct(socket)
+        while True:
+            await socket.poll()
+            for parts in messages.read(BURST):
+                on_reply(parts)
+            await asyncio.sleep(0)
     except zmq.ZMQError as error:
         # Silence is what the waiting side knows how to deal with.
         logger.info("replay_socket_failed", endpoint=endpoint, error=str(error))
@@ -116,15 +142,18 @@ async def replay(
         socket.close()
 
 
-async def drain(socket: zmq.asyncio.Socket, take: Callable[[Parts], None]) -> None:
-    """Hand over every message that arrives, in bursts, until cancelled."""
-    direct: zmq.Socket[bytes] = zmq.Socket.shadow(socket.underlying)
-    while True:
-        await socket.poll()
-        for _ in range(BURST):
-            try:
-                parts = direct.recv_multipart(zmq.NOBLOCK)
-            except zmq.Again:
-                break
-            take(parts)
-        await asyncio.sleep(0)
+class _Direct:
+    """An asyncio socket's messages without a future for each."""
+
+    def __init__(self, socket: zmq.asyncio.Socket) -> None:
+        self._socket: zmq.Socket[bytes] = zmq.Socket.shadow(socket.underlying)
+
+    def read(self, most: int) -> list[Parts]:
+        """What is there now, at most so many messages."""
+        found: list[Parts] = []
+        try:
+            while len(found) < most:
+                found.append(self._socket.recv_multipart(zmq.NOBLOCK))
+        except zmq.Again:
+            pass
+        return found

@@ -157,6 +157,7 @@ class Source:
         if self._connected:
             return out
         self._connected, self._in_doubt = True, False
+        self._mute_until = 0.0
         if self._process.last is None:
             self._ask(0, "history", now, out)
         elif same_process is False:
@@ -173,8 +174,12 @@ class Source:
         return out
 
     def disconnected(self) -> list[Action]:
-        """The live socket lost its connection: what comes next waits for `connected`."""
+        """The live socket lost its connection; what is still to be read came over it."""
         self._connected = False
+        return []
+
+    def reconnecting(self) -> list[Action]:
+        """There is a connection again, to who knows whom: what comes waits for `connected`."""
         self._in_doubt = self._process.last is not None
         return []
 
@@ -199,7 +204,8 @@ class Source:
         if frame.sequence is None:
             return [Apply(frame.payload)]
         # A message can be seen before the news of the connection it came over.
-        out = [] if self._connected or self._in_doubt else self.connected(now, None)
+        is_first = self._process.last is None and not self._connected
+        out = self.connected(now, None) if is_first else []
         self._waiting.append((frame.sequence, frame.payload))
         self._waiting_bytes += len(frame.payload)
         if len(self._waiting) > MAX_HELD_MESSAGES or self._waiting_bytes > MAX_HELD_BYTES:

@@ -1,0 +1,346 @@
+"""What an engine does arrives in the log, whatever dies on the way."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+import msgspec
+import pytest
+import zmq
+
+from inferencecache.core.log.subjects import resync_subject
+from inferencecache.kvevent_subscriber import source
+from inferencecache.schemas.ids import Incarnation
+from inferencecache.schemas.records import (
+    Alive,
+    Begin,
+    Cleared,
+    Complete,
+    Evicted,
+    Gap,
+    Stats,
+    Stored,
+)
+from inferencecache.schemas.requests import ResyncRequest
+from tests.integration.subscriber.conftest import LogTail, StartSidecar, keys
+from tests.support.engine import Engine, numbered_prompts, stored
+from tests.support.nats import NatsServer
+from tests.support.waiting import eventually
+
+PROMPT = (1, 2, 3, 4, 5, 6, 7, 8)
+OTHER = (50, 51, 52, 53)
+
+
+@pytest.mark.rule("SUB-060", "SUB-005", "SUB-006")
+async def test_what_was_cached_before_the_sidecar_came_is_told_at_start(
+    engine: Engine, tail: LogTail, start_sidecar: StartSidecar
+) -> None:
+    await engine.store([11, 12], PROMPT)
+    await engine.remove(12)
+    start_sidecar()
+    await eventually(lambda: tail.records(Complete))
+    assert tail.held() == set(keys(*PROMPT)[:1])
+    [begin] = tail.records(Begin)
+    assert isinstance(begin, Begin)
+    assert (begin.pod_uid, begin.engine, begin.scheme) == ("uid-1", "1790000000.25", "vllm")
+    assert engine.replay_requests == [0]
+    [told] = tail.records(Stored)
+    assert isinstance(told, Stored)
+    assert (told.scheme, told.adapter, told.tier, told.width) == ("vllm", "", 1, 8)
+
+
+async def test_live_events_arrive_in_order(
+    engine: Engine, tail: LogTail, start_sidecar: StartSidecar
+) -> None:
+    sidecar = start_sidecar()
+    await eventually(lambda: engine.replay_requests and sidecar.sidecar.ready)
+    await engine.store([11, 12], PROMPT)
+    await engine.store([13], OTHER)
+    await engine.remove(13)
+    await eventually(lambda: tail.records(Evicted))
+    assert tail.held() == set(keys(*PROMPT))
+    await engine.clear()
+    await eventually(lambda: tail.records(Cleared))
+    assert tail.held() == set()
+    assert len(tail.incarnations()) == 1
+
+
+@pytest.mark.rule("SUB-055")
+async def test_a_gap_is_filled_by_a_replay(
+    engine: Engine, tail: LogTail, start_sidecar: StartSidecar
+) -> None:
+    sidecar = start_sidecar()
+    await eventually(lambda: engine.replay_requests == [0])
+    await engine.store([1], OTHER)
+    await eventually(tail.held)
+    await engine.publish(stored([11], PROMPT[:4]), lost=True)
+    await engine.store([12], PROMPT[4:], parent=11)
+    await eventually(lambda: tail.held() == {*keys(*PROMPT), *keys(*OTHER)})
+    assert engine.replay_requests == [0, 0]
+    assert sidecar.counter("missed_messages") == 1
+    assert sidecar.counter("unrecovered_messages") == 0
+    assert tail.records(Gap) == []
+
+
+@pytest.mark.rule("SUB-056", "SUB-057")
+async def test_a_hole_that_no_replay_fills_makes_what_was_known_uncertain(
+    engine: Engine, tail: LogTail, start_sidecar: StartSidecar
+) -> None:
+    start_sidecar()
+    await eventually(lambda: engine.replay_requests == [0])
+    await engine.store([1], OTHER)
+    await eventually(tail.held)
+    await engine.publish(burnt=True)
+    await engine.store([11, 12], PROMPT)
+    await eventually(lambda: tail.held() == {*keys(*PROMPT), *keys(*OTHER)})
+    assert tail.records(Gap) == [Gap(1)]
+    assert tail.certain() == set(keys(*PROMPT))
+
+
+@pytest.mark.parametrize("begin_at", [0, 2, 7], ids=["lower", "exactly next", "higher"])
+@pytest.mark.parametrize("metrics", [True, False])
+@pytest.mark.rule("SUB-052", "SUB-053")
+async def test_blocks_of_a_dead_engine_process_vanish(
+    engine: Engine, tail: LogTail, start_sidecar: StartSidecar, begin_at: int, metrics: bool
+) -> None:
+    engine.page = "vllm" if metrics else "load only"
+    start_sidecar()
+    await eventually(lambda: engine.replay_requests == [0])
+    await engine.store([1], OTHER)
+    await engine.store([2], (60, 61, 62, 63))
+    await eventually(lambda: len(tail.held()) == 2)
+    await engine.restart(begin_at=begin_at)
+    await engine.store([11, 12], PROMPT)
+    await eventually(lambda: tail.held() == set(keys(*PROMPT)), within_s=15)
+    assert len(tail.incarnations()) == 2
+
+
+@pytest.mark.rule("SUB-053")
+async def test_without_metrics_and_replay_a_reconnect_is_another_process(
+    tail: LogTail, start_sidecar: StartSidecar, engine: Engine
+) -> None:
+    engine.page = "load only"
+    start_sidecar("--replay-endpoint=")
+
+    async def told() -> bool:
+        await engine.store([1], OTHER)
+        return bool(tail.held())
+
+    await eventually_async(told)
+    await engine.restart(begin_at=1000)
+    await eventually(lambda: len(tail.incarnations()) == 2 and not tail.held(), within_s=15)
+
+
+async def test_the_same_process_behind_a_lost_connection_keeps_its_blocks(
+    engine: Engine, tail: LogTail, start_sidecar: StartSidecar
+) -> None:
+    engine.page = "load only"
+    sidecar = start_sidecar()
+    await eventually(lambda: engine.replay_requests == [0])
+    await engine.store([1], OTHER)
+    await eventually(tail.held)
+    assert engine._live is not None
+    engine._live.unbind(engine.live_endpoint)
+    engine._live.close(linger=0)
+    await engine.publish(stored([11, 12], PROMPT), lost=True)
+    engine._live = engine._bind(zmq.PUB, engine.live_endpoint)
+    await eventually(lambda: tail.held() == {*keys(*PROMPT), *keys(*OTHER)}, within_s=15)
+    assert len(tail.incarnations()) == 1
+    assert sidecar.counter("engine_restarts") == 0
+
+
+@pytest.mark.parametrize("kill", [False, True])
+async def test_a_restart_of_nats_loses_nothing_and_repeats_nothing(
+    engine: Engine, tail: LogTail, start_sidecar: StartSidecar, nats_server: NatsServer, kill: bool
+) -> None:
+    start_sidecar()
+    await eventually(lambda: engine.replay_requests)
+    expected: set[bytes] = set()
+    prompts = numbered_prompts()
+    for _ in range(20):
+        hashes, tokens = next(prompts)
+        await engine.store(hashes, tokens)
+        expected |= set(keys(*tokens))
+    await eventually(lambda: tail.held() == expected)
+    await asyncio.to_thread(nats_server.kill if kill else nats_server.stop)
+    for _ in range(20):
+        hashes, tokens = next(prompts)
+        await engine.store(hashes, tokens)
+        expected |= set(keys(*tokens))
+    await engine.remove(2)
+    expected.discard(keys(*range(8, 12))[0])
+    await asyncio.to_thread(nats_server.start)
+    await eventually(lambda: tail.held() == expected, within_s=20)
+    assert tail.wanted == []
+    assert len(tail.incarnations()) == 1
+
+
+@pytest.mark.rule("SUB-115")
+async def test_an_outage_longer_than_the_outbox_ends_in_one_full_resync(
+    engine: Engine, tail: LogTail, start_sidecar: StartSidecar, nats_server: NatsServer
+) -> None:
+    sidecar = start_sidecar("--outbox-max=4")
+    await eventually(lambda: engine.replay_requests)
+    await engine.store([1], OTHER)
+    await eventually(tail.held)
+    await asyncio.to_thread(nats_server.stop)
+    expected = set(keys(*OTHER))
+    for hashes, tokens in zip(range(100, 120), range(1000, 1080, 4), strict=True):
+        block = tuple(range(tokens, tokens + 4))
+        await engine.store([hashes], block)
+        await engine.store([hashes + 1000], tuple(token + 500 for token in block))
+        await engine.remove(hashes + 1000)
+        expected |= set(keys(*block))
+    await eventually(lambda: sidecar.counter("messages") == 61)
+    await asyncio.to_thread(nats_server.start)
+    await eventually(lambda: tail.held() == expected, within_s=20)
+    assert len(tail.incarnations()) == 2
+    assert sidecar.counter("outbox_overflows") == 1
+
+
+async def test_a_resync_is_answered_with_a_new_incarnation_and_everything_known(
+    engine: Engine, tail: LogTail, start_sidecar: StartSidecar
+) -> None:
+    start_sidecar()
+    await eventually(lambda: engine.replay_requests)
+    await engine.store([11, 12], PROMPT)
+    await eventually(tail.held)
+    subject = resync_subject("t", "m", "vllm-0")
+    foreign = ResyncRequest("resync", Incarnation("somebody"))
+    await tail.log.send(subject, msgspec.json.encode(foreign))
+    await tail.log.send(subject, b"nonsense")
+    own = ResyncRequest("resync", Incarnation(tail.incarnations()[0]))
+    await tail.log.send(subject, msgspec.json.encode(own))
+    await eventually(lambda: len(tail.records(Complete)) == 2)
+    assert len(tail.incarnations()) == 2
+    assert tail.held() == tail.certain() == set(keys(*PROMPT))
+
+
+async def test_a_sidecar_whose_name_was_taken_over_stops_publishing(
+    engine: Engine, tail: LogTail, start_sidecar: StartSidecar
+) -> None:
+    sidecar = start_sidecar()
+    await eventually(lambda: engine.replay_requests)
+    await engine.store([1], OTHER)
+    await eventually(tail.held)
+    fenced = ResyncRequest("fenced", Incarnation(tail.incarnations()[0]), 10**6)
+    await tail.log.send(resync_subject("t", "m", "vllm-0"), msgspec.json.encode(fenced))
+    await eventually(lambda: not sidecar.sidecar.ready)
+    before = len(tail.batches)
+    await engine.store([11, 12], PROMPT)
+    await eventually(lambda: sidecar.counter("messages") == 2)
+    assert await sidecar.stop() == 0
+    assert len(tail.batches) == before
+
+
+async def test_alive_and_statistics_are_told_while_the_engine_is_there(
+    engine: Engine, tail: LogTail, start_sidecar: StartSidecar
+) -> None:
+    engine.running, engine.waiting = 5, 3
+    sidecar = start_sidecar("--alive-interval=100ms", "--stats-interval=100ms")
+    await eventually(lambda: len(tail.records(Alive)) > 2)
+    await eventually(lambda: tail.records(Stats))
+    [stats, *_] = tail.records(Stats)
+    assert isinstance(stats, Stats)
+    assert (stats.requests_running, stats.requests_waiting, stats.pressure) == (5, 3, 8 / 256)
+    await engine.stop()
+    await eventually(lambda: not sidecar.sidecar._channels[0].path.certain)
+    said = len(tail.records(Alive))
+    more = len(tail.records(Stats)) + 3
+    await eventually(lambda: len(tail.records(Stats)) >= more)
+    assert len(tail.records(Alive)) == said
+
+
+@pytest.mark.rule("SUB-183")
+async def test_what_was_read_before_the_end_is_delivered(
+    engine: Engine, tail: LogTail, start_sidecar: StartSidecar
+) -> None:
+    sidecar = start_sidecar("--window=5s")
+    await eventually(lambda: tail.records(Complete) or sidecar.sidecar.ready)
+    await engine.store([1], OTHER)
+    await engine.store([11, 12], PROMPT)
+    await eventually(lambda: sidecar.counter("messages") == 2)
+    assert await sidecar.stop() == 0
+    await eventually(lambda: tail.held() == {*keys(*PROMPT), *keys(*OTHER)})
+
+
+@pytest.mark.rule("SUB-058")
+async def test_an_engine_without_a_replay_socket_is_asked_once_a_minute_at_most(
+    engine: Engine, tail: LogTail, start_sidecar: StartSidecar
+) -> None:
+    await engine.stop()
+    engine.replays = False
+    engine.start()
+    sidecar = start_sidecar("--replay-timeout=50ms")
+    await eventually(lambda: sidecar.counter("replays_timed_out") == 1)
+    await engine.store([1], OTHER)
+    for _ in range(5):
+        await engine.publish(burnt=True)
+        await engine.store([1], OTHER)
+    await eventually(lambda: sidecar.counter("unrecovered_messages") == 5)
+    assert sidecar.counter("replays") == 1
+    assert source.MUTE_PAUSE_S == 60.0
+
+
+@pytest.mark.rule("SUB-020")
+async def test_ranks_may_report_as_replicas_of_their_own(tail: LogTail, start_sidecar: StartSidecar) -> None:
+    async with engines_on_neighbouring_ports() as (first, second):
+        start_sidecar(
+            f"--engine-endpoint={first.live_endpoint}",
+            "--data-parallel-size=2",
+            "--replay-endpoint=",
+            "--rank-replicas",
+        )
+
+        async def both_are_told() -> bool:
+            await first.store([1], OTHER)
+            await second.store([1], PROMPT[:4])
+            return bool(tail.held("vllm-0@dp0") and tail.held("vllm-0@dp1"))
+
+        await eventually_async(both_are_told)
+        assert tail.held("vllm-0@dp0") == set(keys(*OTHER))
+        assert tail.held("vllm-0@dp1") == set(keys(*PROMPT[:4]))
+
+
+@pytest.mark.rule("SUB-020", "SUB-022")
+async def test_ranks_report_under_one_replica(tail: LogTail, start_sidecar: StartSidecar) -> None:
+    async with engines_on_neighbouring_ports() as (first, second):
+        start_sidecar(
+            f"--engine-endpoint={first.live_endpoint}", "--data-parallel-size=2", "--replay-endpoint="
+        )
+
+        async def both_are_told() -> bool:
+            await first.store([1], OTHER)
+            await second.store([1], PROMPT[:4])
+            return tail.held() == {*keys(*OTHER), *keys(*PROMPT[:4])}
+
+        await eventually_async(both_are_told)
+        await first.clear()
+        await eventually(lambda: tail.held() == set(keys(*PROMPT[:4])))
+        assert tail.records(Cleared) == []
+
+
+@contextlib.asynccontextmanager
+async def engines_on_neighbouring_ports() -> AsyncIterator[tuple[Engine, Engine]]:
+    """Two engines as ranks 0 and 1 of one would be."""
+    for _ in range(50):
+        async with Engine(replays=False) as first, Engine(replays=False) as second:
+            port = int(first.live_endpoint.rpartition(":")[2])
+            await second.stop()
+            second.live_endpoint = f"tcp://127.0.0.1:{port + 1}"
+            try:
+                second.start()
+            except zmq.ZMQError:
+                continue
+            yield first, second
+            return
+    raise AssertionError("no two neighbouring ports are free")
+
+
+async def eventually_async(condition: Callable[[], Awaitable[bool]], *, within_s: float = 10.0) -> None:
+    """Repeat a condition that does something until it is true."""
+    async with asyncio.timeout(within_s):
+        while not await condition():
+            await asyncio.sleep(0.02)
