@@ -62,6 +62,16 @@ async def test_a_value_is_written_and_read_with_its_revision(
     assert await bucket.get("1.0") is None
 
 
+async def test_all_values_are_read_without_a_watch(nats_server: NatsServer, connect: Connect) -> None:
+    bucket = await refs(await connect(nats_server))
+    assert await bucket.entries() == []
+    for key in ("b.2", "a.1", "b.1", "b.3"):
+        await bucket.put(key, key.encode())
+    await bucket.delete("b.3")
+    assert [entry.key for entry in await bucket.entries()] == ["a.1", "b.1", "b.2"]
+    assert [entry.value for entry in await bucket.entries(keys="b.>")] == [b"b.1", b"b.2"]
+
+
 async def test_only_who_knows_the_last_revision_writes(nats_server: NatsServer, connect: Connect) -> None:
     bucket = await refs(await connect(nats_server))
     first = await bucket.create("1.0", b"a")

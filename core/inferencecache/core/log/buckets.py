@@ -53,6 +53,15 @@ class Bucket:
             return None
         return Entry(key, stored.payload, stored.sequence)
 
+    async def entries(self, *, keys: str = ">") -> list[Entry]:
+        """All current values, or those of keys that match a pattern, each read by itself, in order of keys.
+
+        A key that changes meanwhile shows its later value. Raises NoStreamError.
+        """
+        info = await jetstream.stream_info(self._log, self._stream, subjects=self._prefix + keys)
+        found = [await self.get(key[len(self._prefix) :]) for key in sorted(info.state.subjects or ())]
+        return [entry for entry in found if entry is not None]
+
     async def put(self, key: str, value: bytes, *, timeout_s: float = 5.0) -> int:
         """Write whatever was there before; the revision. Raises NotStoredError."""
         return (await self._log.publisher.publish(self._prefix + key, value, timeout_s=timeout_s)).sequence

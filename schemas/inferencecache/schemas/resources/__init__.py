@@ -21,6 +21,7 @@ from inferencecache.schemas.resources.cache_tenant import (
 )
 from inferencecache.schemas.resources.durations import parse_duration
 from inferencecache.schemas.resources.fields import defaulted
+from inferencecache.schemas.resources.kinds import KINDS, AnyResource, Kind, find_kind
 from inferencecache.schemas.resources.objects import (
     API_VERSION,
     GROUP,
@@ -42,13 +43,7 @@ from inferencecache.schemas.resources.prompt_template import (
     PromptTemplateStatus,
     Slot,
 )
-from inferencecache.schemas.resources.reading import (
-    KINDS,
-    AnyResource,
-    InvalidResourceError,
-    document_of,
-    read_resource,
-)
+from inferencecache.schemas.resources.reading import InvalidResourceError, document_of, read_resource
 from inferencecache.schemas.resources.rules import Violation, violations
 
 __all__ = [
@@ -66,6 +61,7 @@ __all__ = [
     "CacheTenantStatus",
     "Condition",
     "InvalidResourceError",
+    "Kind",
     "ObjectMeta",
     "PDTopology",
     "PDTopologySpec",
@@ -81,6 +77,7 @@ __all__ = [
     "Violation",
     "defaulted",
     "document_of",
+    "find_kind",
     "parse_duration",
     "read_resource",
     "violations",

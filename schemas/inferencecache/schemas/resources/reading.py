@@ -4,23 +4,13 @@ from __future__ import annotations
 
 import difflib
 import re
-from collections.abc import Mapping
 from typing import Any, Final
 
 import msgspec
 
-from inferencecache.schemas.resources.cache_policy import CachePolicy
-from inferencecache.schemas.resources.cache_tenant import CacheTenant
 from inferencecache.schemas.resources.fields import FieldFacts, fields_of, unknown_fields
+from inferencecache.schemas.resources.kinds import KINDS, AnyResource
 from inferencecache.schemas.resources.objects import API_VERSION
-from inferencecache.schemas.resources.pd_topology import PDTopology
-from inferencecache.schemas.resources.prompt_template import PromptTemplate
-
-AnyResource = CachePolicy | CacheTenant | PromptTemplate | PDTopology
-
-KINDS: Final[Mapping[str, type[AnyResource]]] = {
-    kind.__name__: kind for kind in (CachePolicy, CacheTenant, PromptTemplate, PDTopology)
-}
 
 _AT: Final = re.compile(r"(.*) - at `\$\.?(.*)`", re.DOTALL)
 _MISSING: Final = re.compile(r"Object missing required field `(.*)`")
@@ -83,7 +73,7 @@ def _kind_of(document: dict[Any, Any]) -> type[AnyResource]:
     if version != API_VERSION:
         written = "is missing" if version is None else f"{version!r} is not known here"
         raise InvalidResourceError("apiVersion", f"{written}; write {API_VERSION}")
-    return kind
+    return kind.struct
 
 
 def _without_open_parts(document: dict[Any, Any]) -> dict[Any, Any]:

@@ -16,10 +16,10 @@ from inferencecache.schemas.ids import PROBE_TENANT
 from inferencecache.schemas.resources.cache_policy import CHAIN_RULE, CachePolicy, CachePolicySpec
 from inferencecache.schemas.resources.cache_tenant import CacheTenant
 from inferencecache.schemas.resources.durations import parse_duration
+from inferencecache.schemas.resources.kinds import AnyResource
 from inferencecache.schemas.resources.objects import DECIMAL_PATTERN
 from inferencecache.schemas.resources.pd_topology import PDTopology, PDTopologySpec
 from inferencecache.schemas.resources.prompt_template import PromptTemplate
-from inferencecache.schemas.resources.reading import AnyResource
 
 _DECIMAL: Final = re.compile(DECIMAL_PATTERN, re.ASCII)
 
