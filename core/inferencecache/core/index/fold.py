@@ -10,6 +10,7 @@ followed by the tenant's quota and the global cap [IDX-16]. What the fold cannot
 from __future__ import annotations
 
 import math
+from collections import Counter
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -17,6 +18,7 @@ import numpy as np
 
 from inferencecache.core.index.changes import ChangeLog
 from inferencecache.core.index.clock import SECOND_US, LogClock
+from inferencecache.core.index.eviction import DEFAULT_SWEEP_S, Eviction
 from inferencecache.core.index.keys import MalformedHashesError, key_array
 from inferencecache.core.index.view import View
 from inferencecache.core.index.writer import Writer, changed
@@ -117,6 +119,7 @@ class Fold:
         self.view = View(capacity, is_indexer=True)
         self.changes = ChangeLog()
         self._write = Writer(self.view, self.changes)
+        self._eviction = Eviction(self._write)
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
@@ -125,6 +128,27 @@ class Fold:
         self.gone_uids: dict[str, int] = {}
         self.policy = PolicyApplied(self.view.owner, 0, 0)
         self.budget = Budget(self.view.owner, 0, -1)
+
+    @property
+    def evictions(self) -> Counter[tuple[str, str]]:
+        """Evicted holds by (algorithm, reason), since this process began."""
+        return self._eviction.evictions
+
+    @property
+    def tenant_evictions(self) -> Counter[str]:
+        """Keys evicted for a quota by tenant, since this process began."""
+        return self._eviction.tenant_evictions
+
+    def recall(
+        self, clock: LogClock, gone_uids: dict[str, int], policy: PolicyApplied, budget: Budget
+    ) -> None:
+        """Go on with what a snapshot kept."""
+        self.clock = clock
+        self.gone_uids = gone_uids
+        self.policy = policy
+        self.budget = budget
+        self._eviction.apply_policy(policy)
+        self._eviction.apply_budget(budget)
 
     def fold(self, message: LogMessage) -> Folded:
         """Take the next message of the log."""
@@ -154,7 +178,7 @@ class Fold:
         self._write.put_row(heard)
         observed_us = self.clock.observed(message_us, batch.age_ms)
         is_literal = sender.channel == "g"
-        malformed, misplaced = decoded.malformed, 0
+        malformed, misplaced, is_update = decoded.malformed, 0, False
         for record in batch.records:
             time_us = observed_us
             if is_literal and isinstance(record, _TIMED) and record.timestamp_us:
@@ -162,10 +186,12 @@ class Fold:
             match record:
                 case Stored():
                     malformed += not self._store(name, record, time_us)
+                    is_update = True
                 case Evicted():
                     malformed += not self._evict(name, record)
                 case Stats():
                     row = changed(row, stats=_stats_row(record, time_us))
+                    is_update = True
                 case Cleared():
                     self._write.clear(name)
                     row = changed(row, stats=None)
@@ -177,14 +203,15 @@ class Fold:
                 case Gap() if sender.channel == "e":
                     self._write.doubt(name)
                 case Complete() if sender.channel == "e":
-                    for holder in self._write.holders_of(name):
-                        self._write.release_uncertain(holder)
+                    self._write.release_uncertain(name)
                 case Begin() if sender.channel == "e":
                     pass
                 case _:
                     misplaced += 1
         if row is not heard:
             self._write.put_row(row)
+        if is_update:
+            self._eviction.enforce(name.tenant)
         return Folded((), None, malformed, misplaced, decoded.unknown)
 
     def _store(self, name: ReplicaName, record: Stored, seen_us: int) -> bool:
@@ -264,7 +291,7 @@ class Fold:
     # ---------------------------------------------------------------------- about the partition
 
     def _fold_control(self, sender: ControlSender, position: Position, decoded: DecodedBatch) -> Folded:
-        misplaced = outdated = 0
+        malformed, misplaced, outdated = decoded.malformed, 0, 0
         for record in decoded.batch.records:
             match sender.role, record:
                 case "o", Claim():
@@ -275,15 +302,17 @@ class Fold:
                     self._tick(record, position)
                 case "o", PolicyApplied():
                     self.policy = record
+                    self._eviction.apply_policy(record)
                 case "o", Budget():
                     self.budget = record
+                    self._eviction.apply_budget(record)
                 case "c", Gone():
                     self._gone(record, position)
                 case "r", Credit():
-                    pass
+                    malformed += self._eviction.credit(record)
                 case _:
                     misplaced += 1
-        return Folded((), None, decoded.malformed, misplaced, decoded.unknown, outdated)
+        return Folded((), None, malformed, misplaced, decoded.unknown, outdated)
 
     def _is_owners(self, record: Tick | PolicyApplied | Budget) -> bool:
         """Is the record of the last claim's owner? A paused former owner's are not."""
@@ -295,6 +324,7 @@ class Fold:
         view = self.view
         if view.log_epoch and view.log_epoch != claim.log_epoch:
             self._write.empty()
+            self._eviction.restart()
             self._begin_epoch()
         view.log_epoch = claim.log_epoch
         view.owner = claim.owner
@@ -303,11 +333,40 @@ class Fold:
     def _tick(self, tick: Tick, position: Position) -> None:
         starts = self.clock.tick(tick.wall_us, position.time_ns)
         self.view.time_us = time_us = self.clock.time_us
+        interval_s = tick.sweep_interval_s if tick.sweep_interval_s > 0 else DEFAULT_SWEEP_S
         if starts:
             self._write.start_time(time_us)
             self.gone_uids = dict.fromkeys(self.gone_uids, time_us)
             for life in self.lives.values():
                 life.gone_us = None if life.gone_us is None else time_us
+        self._eviction.sweep(time_us, interval_s, (self.clock.ticks - 1) % interval_s)
+        self._forget_rows(time_us)
+        self._forget_gone(time_us)
+
+    def _forget_rows(self, now_us: int) -> None:
+        """Statistics go when nothing was heard of them for one time to live [IDX-149]; so does the row, and
+        with it the incarnation, of a replica that has none and holds nothing.
+        """
+        for name, row in self.view.rows.items():
+            ttl_us = self._eviction.ttl_us(name.tenant)
+            stats = row.stats
+            if stats is not None and now_us - stats.live_us >= ttl_us:
+                stats = None
+                self._write.put_row(changed(row, stats=None))
+            if stats is None and now_us - row.heard_us >= ttl_us and not self._write.holders_of(name):
+                self._write.forget_row(name)
+                life = self.lives.get(name)
+                if life is not None and life.gone_us is None:
+                    del self.lives[name]
+
+    def _forget_gone(self, now_us: int) -> None:
+        """A deleted pod is remembered for a while."""
+        for uid, gone_us in list(self.gone_uids.items()):
+            if now_us - gone_us >= REMEMBER_GONE_US:
+                del self.gone_uids[uid]
+        for name, life in list(self.lives.items()):
+            if life.gone_us is not None and now_us - life.gone_us >= REMEMBER_GONE_US:
+                del self.lives[name]
 
     def _gone(self, gone: Gone, position: Position) -> None:
         """A pod is deleted: it and its ranks hold nothing any more, in every model of the tenant."""

@@ -8,9 +8,17 @@ the rows that are kept, however many names have come and gone.
 from __future__ import annotations
 
 from inferencecache.core.index.digest import holder_identity, keyspace_identity, replica_identity
+from inferencecache.core.index.kernels import RESERVED
 from inferencecache.core.index.reading import Scope
 from inferencecache.schemas.deltas import HolderName, ReplicaName, ReplicaRow, StatsRow
-from inferencecache.schemas.ids import AdapterId, HashScheme, ModelId, ReplicaId, TenantId
+from inferencecache.schemas.ids import (
+    PROBE_TENANT,
+    AdapterId,
+    HashScheme,
+    ModelId,
+    ReplicaId,
+    TenantId,
+)
 
 KeyspaceName = tuple[str, str, str, str, int]
 """(tenant, model, scheme, adapter, width class)"""
@@ -38,10 +46,12 @@ class Numbers:
 class Tenant:
     """Distinct keys and holds of one tenant."""
 
-    __slots__ = ("entries", "keys", "models", "name")
+    __slots__ = ("entries", "holders", "keys", "models", "name", "number")
 
-    def __init__(self, name: TenantId) -> None:
+    def __init__(self, number: int, name: TenantId) -> None:
+        self.number = number
         self.name = name
+        self.holders: set[int] = set()
         self.models = 0
         self.keys = 0
         self.entries = 0
@@ -156,6 +166,7 @@ class Holders:
         self.replicas: dict[tuple[str, str, str], Replica] = {}
         self.by_number: dict[int, Holder] = {}
         self.replica_ids: list[ReplicaId] = []
+        self._tenant_numbers = Numbers()
         self._keyspace_numbers = Numbers()
         self._replica_numbers = Numbers()
 
@@ -190,7 +201,7 @@ class Holders:
         return replica.holders.get((name.scheme, name.adapter, name.width))
 
     def open(self, replica: Replica, kind: HolderKind) -> Holder:
-        """A new holder of a replica; the table's number is still to be set."""
+        """A new holder of a replica; it gets the table's number by `enter`."""
         scheme, adapter, width = kind
         of = replica.name
         name = HolderName(of.tenant, of.model, scheme, adapter, width, of.replica)
@@ -199,10 +210,17 @@ class Holders:
         holder = replica.holders[kind] = Holder(name, keyspace, replica)
         return holder
 
+    def enter(self, holder: Holder, number: int) -> None:
+        """The table's number of a new holder."""
+        holder.number = number
+        self.by_number[number] = holder
+        holder.keyspace.domain.model.tenant.holders.add(number)
+
     def close(self, holder: Holder) -> None:
         """Drop a holder that holds nothing, and what was known because of it."""
         del holder.replica.holders[holder.kind]
         del self.by_number[holder.number]
+        holder.keyspace.domain.model.tenant.holders.remove(holder.number)
         self.forget(holder.replica)
         keyspace = holder.keyspace
         keyspace.holders -= 1
@@ -241,7 +259,8 @@ class Holders:
         if model is None:
             of = self.tenants.get(tenant)
             if of is None:
-                of = self.tenants[tenant] = Tenant(tenant)
+                number = RESERVED if tenant == PROBE_TENANT else self._tenant_numbers.take()
+                of = self.tenants[tenant] = Tenant(number, tenant)
             of.models += 1
             model = self.models[tenant, name] = Model(of, name)
         return model
@@ -255,3 +274,5 @@ class Holders:
         tenant.models -= 1
         if not tenant.models:
             del self.tenants[tenant.name]
+            if tenant.number != RESERVED:
+                self._tenant_numbers.give_back(tenant.number)

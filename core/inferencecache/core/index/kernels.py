@@ -49,27 +49,51 @@ HOLDER: Final = np.dtype(
         ("seed", np.uint64),
         ("alive", np.int64),
         ("ttl", np.int64),
+        ("space_label", np.int64),
+        ("replica_label", np.int64),
         ("first", np.int32),
         ("count", np.int32),
         ("certain", np.int32),
         ("keyspace", np.int32),
         ("replica", np.int32),
-        ("spare", np.int32),
+        ("tenant", np.int32),
+        ("lfu", np.int32),
     ],
     align=True,
 )
 """One holder: `identity` as in `digest`, `seed` of its keyspace for placing keys, `alive` and `ttl` in µs,
-`first` node of its list or -1, how many nodes it has and how many of them are certain."""
+`first` node of its list or -1, how many nodes it has and how many of them are certain. The rest is for
+eviction: labels that order keyspaces and replicas as their names, the tenant's number or RESERVED, and
+whether its victims are the least frequently used. In the list all certain holds come before the others."""
+
+ORDER: Final = np.dtype(
+    [
+        ("seen", np.int64),
+        ("space", np.int64),
+        ("key", np.uint64),
+        ("replica", np.int64),
+        ("count", np.uint32),
+        ("node", np.int32),
+    ],
+    align=True,
+)
+"""When a hold, or a key, is evicted: by effective count, effective time, keyspace, key and replica, in this
+order [IDX-152, IDX-158]; the last two fields of a key's are those of its first holder, or 0."""
 
 COUNTS: Final = 4
 FREE, USED, ENTRIES, TOUCHED = range(COUNTS)
 """Of the table's counts: first free node or -1, nodes ever used, holds, and where `_touch` leaves its sum."""
 
+NEVER: Final = int(np.iinfo(np.int64).max)
 STRETCH_BITS: Final = 10
 STRETCH: Final = 1 << STRETCH_BITS
 GROUP: Final = 64
 """Keys that are touched together: as many as a core can have reads of memory under way, and a few."""
 NONE: Final = -1
+RESERVED: Final = -1
+"""Number of the reserved tenant, whose holds no cap evicts [IDX-188]."""
+ANY: Final = -2
+"""In place of a tenant's number: all but the reserved one."""
 
 Difference = tuple[int, int, int, int]
 Array = NDArray[Any]
@@ -79,6 +103,7 @@ _log = logging.getLogger(__name__)
 
 _nodes = numba.from_dtype(NODE)[::1]
 _holders = numba.from_dtype(HOLDER)[::1]
+_orders = numba.from_dtype(ORDER)[::1]
 _slots = types.Array(types.uint32, 1, "C")
 _access = types.Array(types.uint32, 1, "C")
 _i64s = types.Array(types.int64, 1, "C")
@@ -270,6 +295,18 @@ def _link(nodes, holders, holder, node):
 
 
 @part
+def _unlink(nodes, holders, holder, node):
+    before, after = nodes[node]["before"], nodes[node]["after"]
+    if before == NONE:
+        holders[holder]["first"] = after
+    else:
+        nodes[before]["after"] = after
+    if after != NONE:
+        nodes[after]["before"] = before
+    holders[holder]["count"] -= 1
+
+
+@part
 def _fell_due(due, node, time):
     if len(due) > 0 and time < due[node >> STRETCH_BITS]:
         due[node >> STRETCH_BITS] = time
@@ -298,14 +335,7 @@ def _remove(nodes, holders, slots, access, counts, numbers, at, previous, node):
     else:
         _free_slot(nodes, holders, slots, numbers, at)
         vanished = 1
-    before, after = of["before"], of["after"]
-    if before == NONE:
-        holders[holder]["first"] = after
-    else:
-        nodes[before]["after"] = after
-    if after != NONE:
-        nodes[after]["before"] = before
-    holders[holder]["count"] -= 1
+    _unlink(nodes, holders, holder, node)
     if of["mark"] & np.uint32(1) == 0:
         holders[holder]["certain"] -= 1
     nodes[node]["holder"] = NONE
@@ -362,6 +392,9 @@ def _upsert(nodes, holders, slots, access, due, counts, numbers, holder, key, to
         difference -= _node_hash(nodes, identity, node)
     if mark & np.uint32(1) == 0 and (is_new or nodes[node]["mark"] & np.uint32(1)):
         holders[holder]["certain"] += 1
+        if not is_new:
+            _unlink(nodes, holders, holder, node)
+            _link(nodes, holders, holder, node)
     nodes[node]["tokens"] = tokens
     nodes[node]["seen"] = seen
     nodes[node]["mark"] = mark
@@ -453,22 +486,34 @@ def uncertain_keys(nodes, holders, holder, out):
     return found
 
 
-@kernel(_u64, _nodes, _holders, _i64s, _i64)
-def doubt(nodes, holders, due, holder):
-    """All that the holder holds is uncertain; answers the difference of the digest."""
-    identity = holders[holder]["identity"]
-    ttl = holders[holder]["ttl"]
+@kernel(_u64, _nodes, _holders, _i64s, _i64, _u64s)
+def doubt(nodes, holders, due, holder, out):
+    """All that the holder holds is uncertain; writes the keys that were not and answers the difference of
+    the digest.
+    """
+    of = holders[holder]
     difference = _ZERO
-    node = np.int64(holders[holder]["first"])
-    while node != NONE:
-        if nodes[node]["mark"] & np.uint32(1) == 0:
-            difference -= _node_hash(nodes, identity, node)
-            nodes[node]["mark"] |= np.uint32(1)
-            difference += _node_hash(nodes, identity, node)
-            _fell_due(due, node, nodes[node]["seen"] + ttl)
+    node = np.int64(of["first"])
+    for i in range(of["certain"]):
+        out[i] = nodes[node]["key"]
+        difference -= _node_hash(nodes, of["identity"], node)
+        nodes[node]["mark"] |= np.uint32(1)
+        difference += _node_hash(nodes, of["identity"], node)
+        _fell_due(due, node, nodes[node]["seen"] + of["ttl"])
         node = np.int64(nodes[node]["after"])
-    holders[holder]["certain"] = 0
+    of["certain"] = 0
     return difference
+
+
+@kernel(types.void, _nodes, _holders, _i64s, _i64, _u64s)
+def age(nodes, holders, due, holder, out):
+    """What is certain of the holder may be older than it was; writes the keys."""
+    of = holders[holder]
+    node = np.int64(of["first"])
+    for i in range(of["certain"]):
+        out[i] = nodes[node]["key"]
+        _fell_due(due, node, nodes[node]["seen"] + of["ttl"])
+        node = np.int64(nodes[node]["after"])
 
 
 @kernel(_u64, _nodes, _holders, _i64s, _i64)
@@ -587,17 +632,17 @@ def place_all(nodes, holders, slots, counts):
         slots[at] = _slot_of(node, place, numbers)
 
 
-@kernel(_i64, _nodes, _i64s, _i64, _i32s, _i32s, _u64s, _i64s, _i32s, _u32s)
-def export(nodes, counts, start, index_of, owners, keys, seen, tokens, marks):
-    """Write the holds from node `start` on into columns until those are full or the pool is at its end;
-    `index_of` turns the table's number of a holder into the one to write. Answers the number written; the
-    node to go on from is left in `index_of`'s last element.
+@kernel(_i64, _nodes, _i64s, _i64, _u32, _i32s, _i32s, _u64s, _i64s, _i32s, _u32s)
+def export(nodes, counts, start, uncertain, index_of, owners, keys, seen, tokens, marks):
+    """Write the holds from node `start` on, the uncertain or the certain ones, into columns until those are
+    full or the pool is at its end; `index_of` turns the table's number of a holder into the one to write.
+    Answers the number written; the node to go on from is left in `index_of`'s last element.
     """
     written = 0
     node = start
     while node < counts[USED] and written < len(keys):
         of = nodes[node]
-        if of["holder"] != NONE:
+        if of["holder"] != NONE and of["mark"] & np.uint32(1) == uncertain:
             owners[written] = index_of[of["holder"]]
             keys[written] = of["key"]
             seen[written] = of["seen"]
@@ -630,14 +675,17 @@ def export_access(nodes, counts, access, start, index_of, owners, keys, accesses
 def load(
     nodes, holders, slots, access, due, counts, number_of, owners, keys, seen, tokens, marks, new, new_keys
 ):
-    """Holds of many holders: `number_of` turns an element of `owners` into the table's number. Adds the new
-    holds and the new keys of each owner to `new` and `new_keys`; answers the difference of the digest.
+    """Holds of many holders, the uncertain ones of each before the others: `number_of` turns an element of
+    `owners` into the table's number. Adds the new holds and the new keys of each owner to `new` and
+    `new_keys`; answers the difference of the digest.
     """
     numbers = _number_mask(nodes)
     difference = _ZERO
     for i in range(len(keys)):
         owner = owners[i]
         holder = np.int64(number_of[owner])
+        if marks[i] & np.uint32(1) and holders[holder]["certain"] > 0:
+            raise ValueError("an uncertain hold behind a certain one of its holder")
         is_new, is_new_key, entry = _upsert(
             nodes, holders, slots, access, due, counts, numbers, holder, keys[i], tokens[i], marks[i], seen[i]
         )
@@ -670,3 +718,297 @@ def credit(nodes, holders, slots, access, due, counts, owners, keys, accesses):
             of["identity"], keys[i], before
         )
     return difference
+
+
+# ---------------------------------------------------------------------------------------- eviction
+
+
+@kernel(_difference, *_table, _i64, _u64, _u64, _i64s, _i32s, _u64s, _i32s)
+def sweep(
+    nodes, holders, slots, access, due, counts, now, interval, remainder, state, owners, keys, vanished
+):
+    """Remove holds that are past their time to live and whose key is `remainder` modulo `interval`.
+
+    Goes on from the stretch `state[0]` and stops when the columns might not hold a stretch's victims.
+    `state` then has the stretch to go on from and the number of victims in the columns.
+    """
+    numbers = _number_mask(nodes)
+    entry, access_entry = _ZERO, _ZERO
+    written, gone_keys = 0, 0
+    stretch = state[0]
+    while stretch << STRETCH_BITS < counts[USED] and written + STRETCH <= len(keys):
+        if due[stretch] <= now:
+            soonest = NEVER
+            start = stretch << STRETCH_BITS
+            for node in range(start, min(start + STRETCH, counts[USED])):
+                of = nodes[node]
+                owner = of["holder"]
+                if owner == NONE:
+                    continue
+                expiry = _effective(nodes, holders, node) + holders[owner]["ttl"]
+                if expiry > now or of["key"] % interval != remainder:
+                    soonest = min(soonest, expiry)
+                    continue
+                owners[written] = owner
+                keys[written] = of["key"]
+                gone, difference, access_difference = _remove_node(
+                    nodes, holders, slots, access, counts, numbers, node
+                )
+                vanished[written] = gone
+                written += 1
+                gone_keys += gone
+                entry -= difference
+                access_entry -= access_difference
+            due[stretch] = soonest
+        stretch += 1
+    state[0] = stretch
+    state[1] = written
+    return -written, -gone_keys, entry, access_entry
+
+
+@kernel(_i64, _nodes, _holders, _i64s, _i64, _i32s)
+def gather(nodes, holders, counts, tenant, out):
+    """Write the nodes of a tenant, or of ANY; answers how many."""
+    found = 0
+    for node in range(counts[USED]):
+        holder = nodes[node]["holder"]
+        if holder == NONE:
+            continue
+        of = holders[holder]["tenant"]
+        if of == tenant or (tenant == ANY and of != RESERVED):
+            out[found] = node
+            found += 1
+    return found
+
+
+@kernel(_i64, _nodes, _holders, _i64, _i64, _i32s)
+def gather_holder(nodes, holders, holder, start, out):
+    """Write the nodes of a holder behind the first `start`; answers how many there are then."""
+    node = np.int64(holders[holder]["first"])
+    while node != NONE:
+        out[start] = node
+        start += 1
+        node = np.int64(nodes[node]["after"])
+    return start
+
+
+@part
+def _precedes(one, i, other, j):
+    """Is the first of two orders before the second?"""
+    a, b = one[i], other[j]
+    if a["count"] != b["count"]:
+        return a["count"] < b["count"]
+    if a["seen"] != b["seen"]:
+        return a["seen"] < b["seen"]
+    if a["space"] != b["space"]:
+        return a["space"] < b["space"]
+    if a["key"] != b["key"]:
+        return a["key"] < b["key"]
+    return a["replica"] < b["replica"]
+
+
+@part
+def _order_hold(nodes, holders, access, node, out, at):
+    """Write the order of a hold."""
+    of = nodes[node]
+    holder = holders[of["holder"]]
+    out[at]["count"] = access[node] if holder["lfu"] else np.uint32(0)
+    out[at]["seen"] = _effective(nodes, holders, node)
+    out[at]["space"] = holder["space_label"]
+    out[at]["key"] = of["key"]
+    out[at]["replica"] = holder["replica_label"]
+    out[at]["node"] = node
+
+
+@part
+def _order_key(nodes, holders, first, out, at):
+    """Write the order of a key, whose age is that of its freshest holder; `first` begins its chain."""
+    of = nodes[first]
+    freshest = _effective(nodes, holders, first)
+    node = np.int64(of["next"])
+    while node != NONE:
+        freshest = max(freshest, _effective(nodes, holders, node))
+        node = np.int64(nodes[node]["next"])
+    out[at]["count"] = np.uint32(0)
+    out[at]["seen"] = freshest
+    out[at]["space"] = holders[of["holder"]]["space_label"]
+    out[at]["key"] = of["key"]
+    out[at]["replica"] = 0
+    out[at]["node"] = first
+
+
+@part
+def _first_of(nodes, holders, slots, numbers, node):
+    """The node that begins the chain that this node is in."""
+    holder = holders[nodes[node]["holder"]]
+    key = nodes[node]["key"]
+    return _node_of(
+        slots[_find(nodes, holders, slots, numbers, holder["keyspace"], key, _place(key, holder["seed"]))],
+        numbers,
+    )
+
+
+@part
+def _sift_down(heap, at, size):
+    """Put the order in `heap[0]` at or below `at` of a heap that begins at 1."""
+    while 2 * at <= size:
+        child = 2 * at
+        if child < size and _precedes(heap, child + 1, heap, child):
+            child += 1
+        if not _precedes(heap, child, heap, 0):
+            break
+        heap[at] = heap[child]
+        at = child
+    heap[at] = heap[0]
+
+
+@part
+def _push(heap, size):
+    """Add the order in `heap[0]`; answers the new size."""
+    at = size + 1
+    while at > 1 and _precedes(heap, 0, heap, at >> 1):
+        heap[at] = heap[at >> 1]
+        at >>= 1
+    heap[at] = heap[0]
+    return size + 1
+
+
+@part
+def _pop(heap, size):
+    """Take the first order out of a heap that is not empty; answers the new size."""
+    heap[0] = heap[size]
+    _sift_down(heap, 1, size - 1)
+    return size - 1
+
+
+@part
+def _make_heap(heap, size):
+    for at in range(size >> 1, 0, -1):
+        heap[0] = heap[at]
+        _sift_down(heap, at, size)
+
+
+@kernel(types.void, *_table, types.boolean, _i32s, _i64, _u64, _orders, _orders)
+def choose_bound(nodes, holders, slots, access, due, counts, by_key, candidates, rank, step, heap, bound):
+    """Set `bound` to about the order that `rank` in len(heap) - 1 of the candidates are before.
+
+    It is the one of that rank in a sample, which begins anywhere and goes on by an odd `step`.
+    """
+    numbers = _number_mask(nodes)
+    sample = len(heap) - 1
+    at = np.uint64(0)
+    for i in range(1, sample + 1):
+        at += step
+        node = np.int64(candidates[np.int64(at % np.uint64(len(candidates)))])
+        if by_key:
+            _order_key(nodes, holders, _first_of(nodes, holders, slots, numbers, node), heap, i)
+        else:
+            _order_hold(nodes, holders, access, node, heap, i)
+    _make_heap(heap, sample)
+    for _ in range(rank):
+        sample = _pop(heap, sample)
+    bound[0] = heap[1]
+
+
+@kernel(_i64, *_table, types.boolean, _i32s, _orders, _orders)
+def collect(nodes, holders, slots, access, due, counts, by_key, candidates, heap, bound):
+    """Make a heap of all candidates that are not behind `bound`; answers its size, or -1 for want of room."""
+    numbers = _number_mask(nodes)
+    size = 0
+    latest = bound[0]["seen"]
+    for i in range(len(candidates)):
+        node = np.int64(candidates[i])
+        if by_key:
+            if _effective(nodes, holders, node) > latest:
+                continue
+            if _first_of(nodes, holders, slots, numbers, node) != node:
+                continue
+            _order_key(nodes, holders, node, heap, 0)
+        else:
+            _order_hold(nodes, holders, access, node, heap, 0)
+        if _precedes(bound, 0, heap, 0):
+            continue
+        if size + 1 == len(heap):
+            return -1
+        size += 1
+        heap[size] = heap[0]
+    _make_heap(heap, size)
+    return size
+
+
+@kernel(_i64, *_table, types.boolean, _i64, _keys, _orders, _i64, _orders)
+def offer(nodes, holders, slots, access, due, counts, by_key, holder, keys, heap, size, bound):
+    """Add those of these keys, or of the holder's holds of them, that are not behind `bound`; there is room
+    for all. Answers the new size.
+    """
+    numbers = _number_mask(nodes)
+    of = holders[holder]
+    for i in range(len(keys)):
+        at = _find(nodes, holders, slots, numbers, of["keyspace"], keys[i], _place(keys[i], of["seed"]))
+        node = _node_of(slots[at], numbers)
+        if by_key:
+            if node == NONE:
+                continue
+            _order_key(nodes, holders, node, heap, 0)
+        else:
+            while node != NONE and nodes[node]["holder"] != holder:
+                node = np.int64(nodes[node]["next"])
+            if node == NONE:
+                continue
+            _order_hold(nodes, holders, access, node, heap, 0)
+        if not _precedes(bound, 0, heap, 0):
+            size = _push(heap, size)
+    return size
+
+
+@kernel(_difference, *_table, types.boolean, _i64, _orders, _i64s, _i32s, _u64s, _i32s)
+def evict(nodes, holders, slots, access, due, counts, by_key, most, heap, state, owners, keys, vanished):
+    """Remove the first `most` holds, or keys with all their holds, as long as the heap knows which.
+
+    An order that is no longer its hold's or key's is passed over. `state` has the heap's size, and gets
+    the number of holds or keys that went and the number of holds in the columns; stops also when these
+    might not hold the next one's.
+    """
+    numbers = _number_mask(nodes)
+    entry, access_entry = _ZERO, _ZERO
+    written, gone_keys, done = 0, 0, 0
+    size = state[0]
+    while done < most and size > 0:
+        node = np.int64(heap[1]["node"])
+        is_valid = nodes[node]["holder"] != NONE and nodes[node]["key"] == heap[1]["key"]
+        if is_valid:
+            if by_key:
+                node = _first_of(nodes, holders, slots, numbers, node)
+                _order_key(nodes, holders, node, heap, 0)
+            else:
+                _order_hold(nodes, holders, access, node, heap, 0)
+            is_valid = not _precedes(heap, 0, heap, 1) and not _precedes(heap, 1, heap, 0)
+        if is_valid:
+            holds = 1
+            if by_key:
+                holds = 0
+                walk = node
+                while walk != NONE:
+                    holds += 1
+                    walk = np.int64(nodes[walk]["next"])
+            if written + holds > len(keys):
+                break
+            for _ in range(holds):
+                following = np.int64(nodes[node]["next"])
+                owners[written] = nodes[node]["holder"]
+                keys[written] = nodes[node]["key"]
+                gone, difference, access_difference = _remove_node(
+                    nodes, holders, slots, access, counts, numbers, node
+                )
+                vanished[written] = gone
+                written += 1
+                gone_keys += gone
+                entry -= difference
+                access_entry -= access_difference
+                node = following
+            done += 1
+        size = _pop(heap, size)
+    state[0] = size
+    state[1] = done
+    state[2] = written
+    return -written, -gone_keys, entry, access_entry

@@ -304,10 +304,7 @@ class SnapshotDecoder:
             case _Lives():
                 fold.lives.update(section.lives)
             case _Memory():
-                fold.clock = section.clock
-                fold.gone_uids = section.gone_uids
-                fold.policy = section.policy
-                fold.budget = section.budget
+                fold.recall(section.clock, section.gone_uids, section.policy, section.budget)
 
     def _check(self, owners: np.ndarray, *columns: np.ndarray) -> None:
         if any(len(column) != len(owners) for column in columns):

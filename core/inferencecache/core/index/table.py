@@ -8,7 +8,7 @@ system backs with memory what has been touched.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -18,7 +18,6 @@ from inferencecache.core.index import kernels
 from inferencecache.core.index.kernels import Difference
 from inferencecache.core.index.keys import Keys
 
-NEVER: Final = np.iinfo(np.int64).max
 NO_CHANGE: Final[Difference] = (0, 0, 0, 0)
 
 Counts = NDArray[np.int32]
@@ -75,6 +74,23 @@ class AccessColumns(NamedTuple):
         return AccessColumns(self.owners[:count], self.keys[:count], self.accesses[:count])
 
 
+class RemovedColumns(NamedTuple):
+    """Holds that are gone; `vanished` is 1 where nobody else held the key."""
+
+    owners: Counts
+    keys: Keys
+    vanished: Counts
+
+    @classmethod
+    def room(cls, most: int) -> RemovedColumns:
+        """Columns to write into."""
+        return cls(np.zeros(most, np.int32), np.zeros(most, np.uint64), np.zeros(most, np.int32))
+
+    def first(self, count: int) -> RemovedColumns:
+        """Their first elements, not copied."""
+        return RemovedColumns(self.owners[:count], self.keys[:count], self.vanished[:count])
+
+
 class HoldTable:
     """Holds by (keyspace, key) and by holder. `is_indexer` adds what only the fold needs of a hold."""
 
@@ -111,7 +127,7 @@ class HoldTable:
             access = np.zeros(capacity, np.uint32)
             access[: len(self._access)] = self._access
             self._access = access
-            due = np.full((capacity >> kernels.STRETCH_BITS) + 1, NEVER, np.int64)
+            due = np.full((capacity >> kernels.STRETCH_BITS) + 1, kernels.NEVER, np.int64)
             due[: len(self._due)] = self._due
             self._due = due
         self._slots = np.zeros(1 << (capacity * 7 // 4 - 1).bit_length(), np.uint32)
@@ -139,8 +155,10 @@ class HoldTable:
             self._places = np.full(more, kernels.NONE, np.int32)
             self._replicas = np.zeros(more, np.int32)
             self._found = np.zeros(3 * more + 1, np.int64)
-        ttl_us = 0
-        self._holders[holder] = (identity, seed, alive_us, ttl_us, kernels.NONE, 0, 0, keyspace, replica, 0)
+        row = np.zeros((), kernels.HOLDER)
+        row["identity"], row["seed"], row["keyspace"], row["replica"] = identity, seed, keyspace, replica
+        row["alive"], row["first"] = alive_us, kernels.NONE
+        self._holders[holder] = row
         return holder
 
     def close_holder(self, holder: int) -> None:
@@ -150,6 +168,19 @@ class HoldTable:
     def holds_of(self, holder: int) -> int:
         """How many keys the holder holds."""
         return int(self._holders[holder]["count"])
+
+    @property
+    def most_holders(self) -> int:
+        """No holder has this number or a higher one, and no key as many holders."""
+        return self._used_holders
+
+    def set_eviction(
+        self, holder: int, *, tenant: int, ttl_us: int, is_lfu: bool, space_label: int, replica_label: int
+    ) -> None:
+        """What decides when the holder's holds are evicted."""
+        row = self._holders[holder]
+        row["tenant"], row["ttl"], row["lfu"] = tenant, ttl_us, is_lfu
+        row["space_label"], row["replica_label"] = space_label, replica_label
 
     def set_alive(self, holder: int, alive_us: int) -> None:
         """Certain holds of the holder are at least as young as this."""
@@ -170,11 +201,17 @@ class HoldTable:
         """The holder holds nothing any more."""
         return self._change(kernels.clear, holder)
 
-    def doubt(self, holder: int) -> Difference:
-        """All that the holder holds now is uncertain."""
-        if not self._holders[holder]["certain"]:
-            return NO_CHANGE
-        return 0, 0, int(kernels.doubt(self._nodes, self._holders, self._due, holder)), 0
+    def doubt(self, holder: int) -> tuple[Keys, Difference]:
+        """All that the holder holds now is uncertain; answers the keys that were not."""
+        keys = np.zeros(self._holders[holder]["certain"], np.uint64)
+        digest = int(kernels.doubt(self._nodes, self._holders, self._due, holder, keys)) if len(keys) else 0
+        return keys, (0, 0, digest, 0)
+
+    def age(self, holder: int) -> Keys:
+        """What is certain of the holder may be older than it was; answers the keys."""
+        keys = np.zeros(self._holders[holder]["certain"], np.uint64)
+        kernels.age(self._nodes, self._holders, self._due, holder, keys)
+        return keys
 
     def restamp(self, time_us: int) -> Difference:
         """Every hold was last seen at this time."""
@@ -188,24 +225,59 @@ class HoldTable:
         return keys
 
     def _change(self, change: Callable[..., Difference], *arguments: object) -> Difference:
-        difference: Difference = change(*self._arrays, *arguments)
+        difference: Difference = change(*self.arrays, *arguments)
         return difference
 
     @property
-    def _arrays(self) -> tuple[kernels.Array, ...]:
+    def arrays(self) -> tuple[kernels.Array, ...]:
+        """What kernels that change holds take first."""
         return self._nodes, self._holders, self._slots, self._access, self._due, self._counts
+
+    # ---------------------------------------------------------------------------------- eviction
+
+    def nodes_of(self, tenant: int) -> Counts:
+        """The nodes of a tenant's holds, or of ANY tenant's, by a pass over the pool."""
+        nodes = np.zeros(len(self), np.int32)
+        return nodes[: kernels.gather(self._nodes, self._holders, self._counts, tenant, nodes)]
+
+    def nodes_of_holders(self, holders: Iterable[int], most: int) -> Counts:
+        """The nodes of holders that hold at most so many keys together, by their lists."""
+        nodes, found = np.zeros(most, np.int32), 0
+        for holder in holders:
+            found = kernels.gather_holder(self._nodes, self._holders, holder, found, nodes)
+        return nodes[:found]
+
+    @property
+    def stretches(self) -> int:
+        """In how many stretches of the pool there may be holds."""
+        return (int(self._counts[kernels.USED]) + kernels.STRETCH - 1) >> kernels.STRETCH_BITS
+
+    def keys_of(self, holder: int) -> Keys:
+        """What the holder holds."""
+        nodes = self.nodes_of_holders((holder,), self.holds_of(holder))
+        keys: Keys = self._nodes["key"][nodes]
+        return keys
+
+    def all_due(self) -> None:
+        """Any hold may be past its time to live, whatever was known."""
+        self._due[:] = np.iinfo(np.int64).min
 
     # -------------------------------------------------------------------------------------- bulk
 
     def export(self, index_of: Counts, most: int) -> Iterator[Columns]:
-        """All holds, in columns of at most `most`; `index_of` turns the number of a holder into its owner's
-        index. The arrays are used again for the next columns.
+        """All holds, uncertain ones first, in columns of at most `most`.
+
+        `index_of` turns the number of a holder into its owner's index. The arrays are used again for the
+        next columns.
         """
         columns = Columns.room(most)
-        places = np.append(index_of, np.int32(0))
-        while places[-1] < self._counts[kernels.USED]:
-            written = kernels.export(self._nodes, self._counts, int(places[-1]), places, *columns)
-            yield columns.first(written)
+        for uncertain in (1, 0):
+            places = np.append(index_of, np.int32(0))
+            while places[-1] < self._counts[kernels.USED]:
+                start = int(places[-1])
+                written = kernels.export(self._nodes, self._counts, start, uncertain, places, *columns)
+                if written:
+                    yield columns.first(written)
 
     def export_access(self, index_of: Counts, most: int) -> Iterator[AccessColumns]:
         """As `export`, the access counts that are not 0."""
@@ -220,12 +292,12 @@ class HoldTable:
     def load(self, number_of: Counts, columns: Columns, new: Totals, new_keys: Totals) -> Difference:
         """Take holds as `export` gave them; counts what is new by owner."""
         self.reserve(len(columns.keys))
-        digest = int(kernels.load(*self._arrays, number_of, *columns, new, new_keys))
+        digest = int(kernels.load(*self.arrays, number_of, *columns, new, new_keys))
         return 0, 0, digest, 0
 
     def credit(self, owners: Counts, keys: Keys, accesses: Marks) -> Difference:
         """Add to the access counts of these keys of these holders; a hold that is gone is no error."""
-        digest = int(kernels.credit(*self._arrays, owners, keys, accesses))
+        digest = int(kernels.credit(*self.arrays, owners, keys, accesses))
         return 0, 0, 0, digest
 
     # -------------------------------------------------------------------------------- questions

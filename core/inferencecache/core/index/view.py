@@ -6,7 +6,8 @@ ends stand at the same digest after the same range of the log. It answers the qu
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 from types import MappingProxyType
 from typing import Final, Literal
 
@@ -18,7 +19,7 @@ from inferencecache.core.index.holders import Holder, HolderKind, Holders, Repli
 from inferencecache.core.index.kernels import Difference
 from inferencecache.core.index.keys import Keys, chain_keys, key_of
 from inferencecache.core.index.reading import Hit, Run, Scope
-from inferencecache.core.index.table import AccessColumns, Columns, Counts, HoldTable
+from inferencecache.core.index.table import AccessColumns, Columns, Counts, HoldTable, RemovedColumns
 from inferencecache.schemas.deltas import (
     AnyChange,
     Delta,
@@ -48,6 +49,10 @@ from inferencecache.schemas.records import TIER_COLDEST, TIER_T1
 START: Final = Position()
 _NO_STATS: Final[Mapping[ReplicaId, StatsRow]] = MappingProxyType({})
 _NO_KEYSPACE: Final = -1
+_NO_HOLDER: Final = -1
+
+Part = tuple[Holder, Keys]
+"""Keys of one holder."""
 
 
 class DeltaMismatchError(Exception):
@@ -67,7 +72,7 @@ class View:
     """The holds and replica rows of one partition at `log`, with the digest that proves them.
 
     `capacity` is the number of holds to make room for; more cost a pause. `delta` is for the reader of
-    deltas to keep its place in.
+    deltas to keep its place in. `opened` and `closed` are told of a holder's first and last hold.
     """
 
     def __init__(self, capacity: int = 1 << 16, *, is_indexer: bool = False) -> None:
@@ -76,6 +81,8 @@ class View:
         self.owner_epoch = 0
         self.log = START
         self.delta = START
+        self.opened: Callable[[Holder], None] = _ignore
+        self.closed: Callable[[Holder], None] = _ignore
         self._capacity = capacity
         self._is_indexer = is_indexer
         self.empty()
@@ -172,11 +179,11 @@ class View:
         """The holder holds nothing any more; answers how many keys it did hold."""
         return self._count(holder, self.table.clear(holder.number))
 
-    def doubt(self, holder: Holder) -> bool:
-        """All that the holder holds now is uncertain; answers whether anything was certain."""
-        difference = self.table.doubt(holder.number)
-        self._count(holder, difference)
-        return difference[2] != 0
+    def doubt(self, holder: Holder) -> Keys:
+        """All that the holder holds now is uncertain; answers the keys that were not."""
+        keys, difference = self.table.doubt(holder.number)
+        self._add(difference)
+        return keys
 
     def put_row(self, row: ReplicaRow) -> None:
         """The replica has this row from now on."""
@@ -211,6 +218,19 @@ class View:
         for index in np.flatnonzero(new).tolist():
             self._count(owners[index], (int(new[index]), int(new_keys[index]), 0, 0))
 
+    def remove(self, columns: RemovedColumns, difference: Difference) -> list[Part]:
+        """Account for holds that the table removed; answers them by holder."""
+        self._add(difference)
+        order = np.argsort(columns.owners, kind="stable")
+        owners, keys, vanished = columns.owners[order], columns.keys[order], columns.vanished[order]
+        starts = np.flatnonzero(np.diff(owners, prepend=_NO_HOLDER)).tolist()
+        parts = []
+        for start, end in pairwise([*starts, len(owners)]):
+            holder = self.holders.by_number[int(owners[start])]
+            parts.append((holder, keys[start:end]))
+            self._count(holder, (start - end, -int(vanished[start:end].sum()), 0, 0))
+        return parts
+
     def credit(self, columns: AccessColumns) -> None:
         """Add to access counts, whose owners are the table's numbers."""
         self._add(self.table.credit(*columns))
@@ -235,10 +255,11 @@ class View:
     def _open(self, replica: Replica, kind: HolderKind) -> Holder:
         holder = self.holders.open(replica, kind)
         keyspace = holder.keyspace
-        holder.number = self.table.open_holder(
+        number = self.table.open_holder(
             holder.identity, keyspace.seed, keyspace.number, replica.number, replica.alive_us
         )
-        self.holders.by_number[holder.number] = holder
+        self.holders.enter(holder, number)
+        self.opened(holder)
         return holder
 
     def _count(self, holder: Holder, difference: Difference) -> int:
@@ -256,6 +277,7 @@ class View:
                 holder.keyspace.domain.join(holder.replica.name.replica)
             elif not holder.entries:
                 holder.keyspace.domain.leave(holder.replica.name.replica)
+                self.closed(holder)
                 self.table.close_holder(holder.number)
                 self.holders.close(holder)
         return -entries
@@ -318,6 +340,10 @@ class View:
         kind = (name.scheme, name.adapter, name.width)
         if self.hold(replica, kind, keys, token_counts, change.tier, change.last_seen_us) is None:
             self.holders.forget(replica)
+
+
+def _ignore(holder: Holder) -> None:
+    """Nobody wants to know."""
 
 
 def _restamped(row: ReplicaRow, time_us: int) -> ReplicaRow:

@@ -1,0 +1,181 @@
+"""What the fold evicts: expired holds on a tick, keys over a tenant's quota, holds over the global cap.
+
+Policies, quotas and budgets come as records, so every fold of a log evicts the same. A policy decides when
+it is applied: a new time to live or algorithm concerns everything that is held [IDX-54, IDX-155]. What is
+evicted leaves through the writer and so reaches the next delta.
+
+The age that a hold is evicted by counts, as everywhere, from the later of its last store and its replica's
+last `Alive` if it is certain; hashes of different width classes are ordered by class.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Final, Literal
+
+import numpy as np
+
+from inferencecache.core.index import kernels
+from inferencecache.core.index.clock import SECOND_US
+from inferencecache.core.index.holders import Holder
+from inferencecache.core.index.kernels import Difference
+from inferencecache.core.index.labels import Labels
+from inferencecache.core.index.table import RemovedColumns
+from inferencecache.core.index.victims import Removed
+from inferencecache.core.index.writer import Writer
+from inferencecache.schemas.deltas import HolderName
+from inferencecache.schemas.ids import PROBE_TENANT
+from inferencecache.schemas.records import Budget, Credit, CreditedHolds, PolicyApplied, TenantPolicy
+
+DEFAULT_TTL_US: Final = 1800 * SECOND_US
+DEFAULT_SWEEP_S: Final = 60
+UNBOUNDED: Final = -1
+_SWEPT: Final = 1 << 15
+
+Algorithm = Literal["lru", "lfu"]
+
+
+class Eviction:
+    """The policies in force and what they evict; `evictions` counts holds by (algorithm, reason), and
+    `tenant_evictions` keys over quota by tenant, since this process began [IDX-150, IDX-156, IDX-164].
+    """
+
+    def __init__(self, writer: Writer) -> None:
+        self._write = writer
+        self._view = writer.view
+        self._victims = writer.victims
+        self.evictions: Counter[tuple[str, str]] = Counter()
+        self.tenant_evictions: Counter[str] = Counter()
+        self._view.opened = self._opened
+        self._view.closed = self._closed
+        self.restart()
+
+    def restart(self) -> None:
+        """A log epoch begins: no policy, no quota, no cap."""
+        self._policies: dict[str, TenantPolicy] = {}
+        self._quotas: dict[str, int] = {}
+        self._parts: dict[str, int] = {}
+        self._cap = UNBOUNDED
+        self._spaces = Labels()
+        self._replicas = Labels()
+        self._victims.restart()
+
+    # --------------------------------------------------------------------------------- policies
+
+    def apply_policy(self, policy: PolicyApplied) -> None:
+        """These policies and quotas replace those before [IDX-119]."""
+        self._policies = {item.tenant: item for item in policy.policies}
+        self._quotas = {item.tenant: item.max_keys for item in policy.quotas}
+        self._victims.keep(self._quotas)
+        self._refresh()
+
+    def apply_budget(self, budget: Budget) -> None:
+        """The partition's part of the cap and of quotas."""
+        self._cap = budget.max_entries
+        self._parts = {item.tenant: item.max_keys for item in budget.quotas}
+
+    def ttl_us(self, tenant: str) -> int:
+        """Time to live of what the tenant holds and of its statistics [IDX-54]."""
+        policy = self._policies.get(tenant)
+        return policy.ttl_us if policy is not None and policy.ttl_us > 0 else DEFAULT_TTL_US
+
+    def algorithm(self, tenant: str) -> Algorithm:
+        """How the cap chooses among what the tenant holds [IDX-125]."""
+        policy = self._policies.get(tenant)
+        return "lfu" if policy is not None and policy.lfu else "lru"
+
+    def quota(self, tenant: str) -> int | None:
+        """How many distinct keys the tenant may have in this partition; None is unbounded [IDX-163]."""
+        if tenant in {"", PROBE_TENANT} or tenant not in self._quotas:
+            return None
+        return max(0, self._parts.get(tenant, self._quotas[tenant]))
+
+    # ---------------------------------------------------------------------------------- holders
+
+    def _opened(self, holder: Holder) -> None:
+        changed = self._spaces.take(holder.keyspace.name)
+        if self._replicas.take(_replica_name(holder.name)) or changed:
+            self._refresh()
+        else:
+            self._set(holder)
+
+    def _closed(self, holder: Holder) -> None:
+        self._spaces.give_back(holder.keyspace.name)
+        self._replicas.give_back(_replica_name(holder.name))
+
+    def _set(self, holder: Holder) -> None:
+        tenant = holder.keyspace.domain.model.tenant
+        self._view.table.set_eviction(
+            holder.number,
+            tenant=tenant.number,
+            ttl_us=self.ttl_us(tenant.name),
+            is_lfu=self.algorithm(tenant.name) == "lfu",
+            space_label=self._spaces[holder.keyspace.name],
+            replica_label=self._replicas[_replica_name(holder.name)],
+        )
+
+    def _refresh(self) -> None:
+        """Tell the table about all holders anew."""
+        for holder in self._view.holders.by_number.values():
+            self._set(holder)
+        self._victims.reset()
+        self._view.table.all_due()
+
+    # ------------------------------------------------------------------------------------ sweep
+
+    def sweep(self, now_us: int, interval_s: int, remainder: int) -> None:
+        """Remove the expired holds whose key is `remainder` modulo the interval [IDX-148]."""
+        for removed in self._expired(now_us, interval_s, remainder):
+            self._remove(removed, "ttl")
+
+    def _expired(self, now_us: int, interval: int, remainder: int) -> Iterator[Removed]:
+        table = self._view.table
+        columns = RemovedColumns.room(_SWEPT)
+        state = np.zeros(2, np.int64)
+        while state[0] < table.stretches:
+            difference: Difference = kernels.sweep(
+                *table.arrays, now_us, interval, remainder, state, *columns
+            )
+            holds = int(state[1])
+            if holds:
+                yield Removed(columns.first(holds), difference, holds)
+
+    # -------------------------------------------------------------------------------- enforcing
+
+    def enforce(self, tenant: str) -> None:
+        """An update of the tenant was applied: first its quota, then the cap [IDX-16, IDX-151, IDX-157]."""
+        quota = self.quota(tenant)
+        known = self._view.holders.tenants.get(tenant)
+        if quota is not None and known is not None and known.keys > quota:
+            for removed in self._victims.keys(known, known.keys - quota):
+                self.tenant_evictions[tenant] += removed.victims
+                self._write.remove(removed)
+        if self._cap >= 0 and self._view.entries > self._cap:
+            for removed in self._victims.holds(self._view.entries - self._cap):
+                self._remove(removed, "cap")
+
+    def _remove(self, removed: Removed, reason: Literal["ttl", "cap"]) -> None:
+        for name, holds in self._write.remove(removed):
+            self.evictions[self.algorithm(name.tenant), reason] += holds
+
+    # ----------------------------------------------------------------------------------- credit
+
+    def credit(self, credit: Credit) -> int:
+        """Holds that served delivered hints; answers how many of the record's items made no sense."""
+        return sum(not self._credit(holds) for holds in credit.holds)
+
+    def _credit(self, holds: CreditedHolds) -> bool:
+        if len(holds.keys) % 8 or len(holds.counts) * 2 != len(holds.keys):
+            return False
+        name = HolderName(holds.tenant, holds.model, holds.scheme, holds.adapter, holds.width, holds.replica)
+        holder = self._view.holders.find(name)
+        if holder is not None:
+            self._write.credit(
+                holder, np.frombuffer(holds.keys, np.uint64), np.frombuffer(holds.counts, np.uint32)
+            )
+        return True
+
+
+def _replica_name(name: HolderName) -> tuple[str, str, str]:
+    return name.replica, name.tenant, name.model
