@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from inferencecache.core.index.fold import Fold, LogMessage
+from inferencecache.core.index.fold import Dropped, Fold, LogMessage
 from inferencecache.core.index.reading import Scope
 from inferencecache.core.index.snapshot import encode_snapshot, load_fold, load_view
 from inferencecache.core.index.view import View
@@ -75,9 +75,13 @@ class DifferenceError(AssertionError):
 
 
 class Trial:
-    """The model, the product's fold, and a follower that knows deltas only."""
+    """The model, the product's fold, and a follower that knows deltas only.
+
+    `dropped` is why the product dropped the last message as a whole, if it did.
+    """
 
     def __init__(self) -> None:
+        self.dropped: Dropped | None = None
         self.naive = NaiveFold()
         self.fold = Fold(1 << 8)
         self.follower = View(1 << 8)
@@ -105,6 +109,7 @@ class Trial:
     def _fold(self, message: LogMessage) -> str | None:
         wanted = self.naive.fold(message)
         folded = self.fold.fold(message)
+        self.dropped = folded.dropped
         asked = [
             Wanted(Replica(want.tenant, want.model, want.replica), *msgspec.structs.astuple(want.request))
             for want in folded.wanted

@@ -1,0 +1,89 @@
+"""One target in a process of its own, so that not even a crash or a standstill passes unseen."""
+
+from __future__ import annotations
+
+import importlib
+import multiprocessing
+import resource
+import sys
+import tempfile
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Final
+
+from tests.fuzz.driver import Failure, Result, fuzz
+from tests.fuzz.target import Target
+
+NAMES: Final = ("records", "deltas", "snapshots", "calls", "engine_events")
+MOST_INPUTS: Final = 1 << 30
+_GRACE_S: Final = 40.0
+"""For starting, for the last input, and for making a failure's input short."""
+_MOST_BYTES: Final = 4 << 30
+_SHOWN: Final = 20_000
+
+
+class FuzzFailureError(AssertionError):
+    """The product misbehaved over an input, which the message shows."""
+
+
+def load(name: str) -> Target:
+    """The target of that name."""
+    target = importlib.import_module(f"tests.fuzz.{name}").TARGET
+    assert isinstance(target, Target)
+    return target
+
+
+def run(name: str, seed: int, seconds: float, most: int = MOST_INPUTS) -> int:
+    """Fuzz a target; answers how many inputs it took. Raises `FuzzFailureError`."""
+    context = multiprocessing.get_context("spawn")
+    with tempfile.TemporaryDirectory() as folder:
+        last = Path(folder) / "input"
+        here, there = context.Pipe(duplex=False)
+        process = context.Process(target=_work, args=(there, last, name, seed, seconds, most))
+        process.start()
+        there.close()
+        result = _receive(here, seconds + _GRACE_S)
+        if result is None:
+            process.kill()
+        process.join()
+        if result is None:
+            data = last.read_bytes() if last.exists() else b""
+            ending = f"the process ended with {process.exitcode} (-9: it was stopped as it stood still)"
+            result = Result(0, Failure(data, ending))
+        if result.failure is not None:
+            raise FuzzFailureError(_told(name, seed, result.failure))
+        return result.inputs
+
+
+def _receive(connection: Connection, timeout_s: float) -> Result | None:
+    try:
+        if connection.poll(timeout_s):
+            result = connection.recv()
+            assert isinstance(result, Result)
+            return result
+    except EOFError:
+        pass
+    return None
+
+
+def _work(connection: Connection, last: Path, name: str, seed: int, seconds: float, most: int) -> None:
+    if sys.platform == "linux":
+        # What asks for more at once gets a MemoryError, which no target expects.
+        resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
+    target = load(name)
+    try:
+        connection.send(fuzz(target, seed, seconds, most, lambda data: _write(last, data)))
+    finally:
+        target.close()
+
+
+def _told(name: str, seed: int, failure: Failure) -> str:
+    shown = failure.input.hex()
+    if len(shown) > _SHOWN:
+        shown = f"{shown[:_SHOWN]}... ({len(failure.input)} bytes)"
+    again = f"again with: python -m tests.fuzz {name} --input {shown}"
+    return f"{failure.trace}\ntarget {name}, seed {seed}; {again}"
+
+
+def _write(path: Path, data: bytes) -> None:
+    path.write_bytes(data)
