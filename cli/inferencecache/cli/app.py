@@ -5,6 +5,7 @@ from __future__ import annotations
 import typer
 
 from inferencecache.cli.commands.lookup import lookup
+from inferencecache.cli.commands.policy import policy_app
 from inferencecache.cli.commands.up import up
 
 app = typer.Typer(
@@ -17,6 +18,7 @@ app = typer.Typer(
 )
 app.command()(up)
 app.command()(lookup)
+app.add_typer(policy_app)
 
 
 def main() -> None:
