@@ -103,10 +103,10 @@ class ProductIndex:
         return self.view.distinct_keys(TenantId(tenant), ModelId(model))
 
     def evictions(self) -> Mapping[tuple[str, str], int]:
-        raise NotImplementedError
+        return self.folded.evictions
 
     def tenant_evictions(self) -> Mapping[str, int]:
-        raise NotImplementedError
+        return self.folded.tenant_evictions
 
 
 def product_route(

@@ -6,9 +6,10 @@ that shows a difference is a script that reproduces it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from random import Random
-from typing import NamedTuple
+from typing import NamedTuple, TypeVar
 
 import msgspec
 
@@ -20,6 +21,7 @@ from inferencecache.schemas.deltas import decode_delta, encode_delta
 from inferencecache.schemas.ids import PROBE_TENANT, AdapterId, HashScheme, ModelId, TenantId
 from inferencecache.schemas.policy import ResolvedPolicy
 from inferencecache.schemas.positions import Position
+from inferencecache.schemas.records import AnyRecord
 from tests.oracle.digest import access_digest, digest, row_of
 from tests.oracle.indexes import product_route
 from tests.oracle.model import NaiveFold, Replica, Wanted
@@ -28,6 +30,7 @@ from tests.oracle.routing import Question, naive_route
 from tests.oracle.view import NaiveView
 
 BLOCK_SIZE = 8
+_T = TypeVar("_T")
 
 
 class Folded(NamedTuple):
@@ -231,19 +234,43 @@ def run(steps: Iterable[Step]) -> None:
 
 
 def shortest(failing: Sequence[Step]) -> list[Step]:
-    """A part of the steps, in their order, that still differs and of which none can be left out."""
-    steps = list(failing)
-    size = len(steps) // 2
-    while size:
+    """A part of the steps, in their order, that still differs and of which nothing can be left out."""
+    steps = _fewest(list(failing), _differs)
+    for number, step in enumerate(steps):
+        if isinstance(step, Folded) and step.message.batch is not None:
+            differs = partial(_differs_with, steps, number)
+            steps[number] = _with_records(step, _fewest(list(step.message.batch.batch.records), differs))
+    return steps
+
+
+def _fewest(items: list[_T], differs: Callable[[list[_T]], bool]) -> list[_T]:
+    """What is left when no item can be left out any more."""
+    size = max(1, len(items) // 2)
+    while items:
         start = 0
-        while start < len(steps):
-            fewer = steps[:start] + steps[start + size :]
-            if _differs(fewer):
-                steps = fewer
+        while start < len(items):
+            fewer = items[:start] + items[start + size :]
+            if differs(fewer):
+                items = fewer
             else:
                 start += size
+        if size == 1:
+            break
         size //= 2
-    return steps
+    return items
+
+
+def _differs_with(steps: list[Step], number: int, records: list[AnyRecord]) -> bool:
+    step = steps[number]
+    assert isinstance(step, Folded)
+    return _differs([*steps[:number], _with_records(step, records), *steps[number + 1 :]])
+
+
+def _with_records(step: Folded, records: Sequence[AnyRecord]) -> Folded:
+    decoded = step.message.batch
+    assert decoded is not None
+    batch = msgspec.structs.replace(decoded.batch, records=tuple(records))
+    return Folded(step.message._replace(batch=msgspec.structs.replace(decoded, batch=batch)))
 
 
 def _differs(steps: Sequence[Step]) -> bool:
