@@ -476,6 +476,9 @@ async def test_a_match_is_worth_less_the_older_its_report(router: Router) -> Non
     await report(router, "r1", key("p", 100), timestamp_us=now_us - 30 * MINUTE_US)
     assert await reason(router, by_key("p")) == "AFFINITY_HINT"
     assert await total(router) == 1
+    router.log.pass_time(60)
+    assert await reason(router, by_key("p")) == "NO_HINT", "swept"
+    assert await total(router) == 0
 
 
 @pytest.mark.rule("WIRE-C36", "WIRE-092")
