@@ -44,6 +44,10 @@ bench: dev ## rerun the measurements behind the documentation's figures
 		echo "== $$name" && $(PYTHON_BIN)/python -m benchmarks.$$name $(ARGS) || exit 1; \
 	done
 
+.PHONY: differential
+differential: dev ## fold OPS=100000 random steps by the naive model and the product; SEED=n repeats a run
+	@$(PYTHON_BIN)/python -m tools.differential $(if $(OPS),--ops $(OPS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: assets
 assets: dev ## install or build every facility that tests can use
 	@$(PYTHON_BIN)/python -m tools.facilities all

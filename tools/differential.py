@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -39,14 +39,14 @@ run([
 '''
 
 
-def main() -> int:
+def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--ops", type=int, default=100_000, help="steps in all (default %(default)s)")
     parser.add_argument("--seed", type=int, default=None, help="default: drawn and printed")
     parser.add_argument(
         "--script", type=Path, default=None, help="where to write a script that shows a difference"
     )
-    arguments = parser.parse_args()
+    arguments = parser.parse_args(given)
     seed = arguments.seed if arguments.seed is not None else Random().randrange(2**32)  # noqa: S311
     print(f"seed {seed}", flush=True)
     started = shown = time.monotonic()
