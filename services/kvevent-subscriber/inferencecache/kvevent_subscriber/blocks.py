@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from inferencecache.kvevent_subscriber.events import BlockHash
-from inferencecache.kvevent_subscriber.media import Holder
+from inferencecache.kvevent_subscriber.media import NOBODY, Holders
 from inferencecache.schemas.ids import AdapterId
 from inferencecache.schemas.records import TIER_T1, TIER_T2
 
@@ -41,7 +41,7 @@ class Block(msgspec.Struct, gc=False, eq=False):
     opaque: bool
     stored_at: float
     doubts: int
-    holders: tuple[Holder, ...] = ()
+    holders: Holders = NOBODY
     children: int = 0
     older: Block | None = None
     newer: Block | None = None
@@ -56,10 +56,6 @@ class Block(msgspec.Struct, gc=False, eq=False):
         if len(self.keys) == KEY_BYTES:
             return iter((self.keys,))
         return (self.keys[at : at + KEY_BYTES] for at in range(0, len(self.keys), KEY_BYTES))
-
-    def on_tier(self, tier: int) -> bool:
-        """Has it a holder there?"""
-        return any(holder.tier == tier for holder in self.holders)
 
 
 _T2_UNIT: Final = 1 << 32

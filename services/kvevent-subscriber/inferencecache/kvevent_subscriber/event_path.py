@@ -119,7 +119,7 @@ class EventPath:
 
     def disconnected(self, lane: int, now: float) -> list[Effect]:
         """A source's live socket lost its connection."""
-        return self._carry_out(lane, self._sources[lane].disconnected(), now)
+        return self._carry_out(lane, self._sources[lane].disconnected(now), now)
 
     def reconnecting(self, lane: int, now: float) -> list[Effect]:
         """A source's live socket has a connection again; `connected` will say to whom."""
@@ -131,15 +131,15 @@ class EventPath:
 
     def tick(self, now: float) -> list[Effect]:
         """Time passed."""
-        return [
-            effect
-            for lane, source in enumerate(self._sources)
-            for effect in self._carry_out(lane, source.tick(now), now)
-        ]
+        effects = _told(self._mapper.tick(now))
+        for lane, source in enumerate(self._sources):
+            effects += self._carry_out(lane, source.tick(now), now)
+        return effects
 
     def wake_at(self) -> float | None:
         """When `tick` has something to do."""
-        return min(filter(None, (source.wake_at() for source in self._sources)), default=None)
+        times = [self._mapper.wake_at(), *(source.wake_at() for source in self._sources)]
+        return min((time for time in times if time is not None), default=None)
 
     def full_state(self, now: float) -> list[StateGroup]:
         """All that is known, to tell a log that knows nothing."""

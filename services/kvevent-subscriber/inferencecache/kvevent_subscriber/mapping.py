@@ -34,13 +34,16 @@ from inferencecache.kvevent_subscriber.events import (
     Unknown,
 )
 from inferencecache.kvevent_subscriber.media import (
+    NOBODY,
     TIER_OF_PLACE,
     CpuMedium,
     Holder,
+    Holders,
     medium_name,
     place_of,
 )
 from inferencecache.kvevent_subscriber.orphans import Orphans
+from inferencecache.kvevent_subscriber.predictions import Predicted, Predictions
 from inferencecache.kvevent_subscriber.reports import (
     Cleared,
     Doubted,
@@ -126,7 +129,8 @@ class Mapper:
         self._lanes = tuple(map(_Lane, range(lanes)))
         self._blocks = TrackedBlocks(lanes)
         self._held = HeldKeys()
-        self._holder_sets: dict[tuple[Holder, ...], tuple[Holder, ...]] = {}
+        self._holder_sets: dict[tuple[Holder, ...], Holders] = {}
+        self._predictions = Predictions()
         self._doubts = 0
 
     @property
@@ -141,6 +145,7 @@ class Mapper:
     def apply(self, lane: int, batch: Batch, now: float) -> list[Report]:
         """Everything a batch comes to, in order."""
         state, out = self._lanes[lane], Reports()
+        self._expire(now, out)
         self._choose_group(state, batch.events, now, out)
         for index, event in enumerate(batch.events, 1):
             match event:
@@ -149,7 +154,7 @@ class Mapper:
                     self._store(state, event, now, out)
                 case Removed():
                     self._diary.count("events", reason="BlockRemoved")
-                    self._remove(state, event, out)
+                    self._remove(state, event, now, out)
                 case AllCleared():
                     self._diary.count("events", reason="AllBlocksCleared")
                     self._void(state, Cleared(), out)
@@ -172,7 +177,19 @@ class Mapper:
     def doubt(self, missed: int) -> list[Report]:
         """Messages are lost for good: what is known so far is no longer certain."""
         self._doubts += 1
+        # What is uncertain ages by itself in the index.
+        self._predictions.clear()
         return [Doubted(missed)]
+
+    def tick(self, now: float) -> list[Report]:
+        """Time passed."""
+        out = Reports()
+        self._expire(now, out)
+        return out.items
+
+    def wake_at(self) -> float | None:
+        """When `tick` has something to report."""
+        return self._predictions.expires_at()
 
     def full_state(self, now: float) -> list[StateGroup]:
         """All that is known, oldest first. What precedes a gap is told before it and so stays uncertain."""
@@ -182,6 +199,7 @@ class Mapper:
         groups = list(self._by_age(doubted, now))
         if groups:
             groups.append(StateGroup(now, [Doubted(0)]))
+        groups.extend(self._predicted(now))
         groups.extend(self._by_age([block for block in blocks if block.doubts == self._doubts], now))
         return groups
 
@@ -305,13 +323,15 @@ class Mapper:
             block = self._remember(wanted, out)
             if block.doubts != self._doubts:
                 # Copies that were announced before a gap may be gone; only this one is certain again.
-                self._set_holders(block, ())
+                self._set_holders(block, NOBODY)
             block.stored_at, block.doubts = now, self._doubts
             self._hold(block, holder)
             if opaque:
                 self._diary.count("opaque_blocks")
             else:
                 out.add(adapter, TIER_T1, key, token_count)
+                if self._predictions:
+                    self._predictions.confirm(lane.index, adapter, key)
             parent = block.hash
 
     def _store_placeholder(self, lane: _Lane, event: Stored, now: float, out: Reports) -> None:
@@ -380,12 +400,13 @@ class Mapper:
     def _hold_t2(self, block: Block, holder: Holder, now: float, out: Reports) -> None:
         """Add a T2 holder and report what is no warmer than that [SUB-102]."""
         self._hold(block, holder)
-        if block.on_tier(TIER_T1):
+        if block.holders.on_t1:
             return
         self._blocks.touch(block)
         block.stored_at, block.doubts = now, self._doubts
         if not block.opaque:
             for key, token_count in self._keys_of(block):
+                self._predictions.confirm(block.lane, block.adapter, key)
                 if self._held.tier(block.adapter, key) == TIER_T2:
                     out.add(block.adapter, TIER_T2, key, token_count)
 
@@ -402,7 +423,7 @@ class Mapper:
 
     # ------------------------------------------------------------------ removals
 
-    def _remove(self, lane: _Lane, event: Removed, out: Reports) -> None:
+    def _remove(self, lane: _Lane, event: Removed, now: float, out: Reports) -> None:
         tier = self._tier_of(event)
         if tier == NO_TIER or (
             event.group is not None and lane.group is not None and event.group != lane.group
@@ -415,7 +436,7 @@ class Mapper:
             was_orphan = len(lane.orphans) > 0 and lane.orphans.remove(event, hash_)
             block = known.get(hash_)
             if block is not None:
-                self._release(block, event, predicts, out, evicted)
+                self._release(block, event, now if predicts else None, out, evicted)
             elif not was_orphan:
                 self._diary.count("unknown_removed")
         for adapter, key in evicted:
@@ -425,25 +446,30 @@ class Mapper:
         self,
         block: Block,
         event: Removed,
-        predicts: bool,
+        predicted_at: float | None,
         out: Reports,
         evicted: list[tuple[AdapterId, bytes]],
     ) -> None:
         """Take away the holders that a removal names, and report what that leaves [SUB-103, SUB-104]."""
-        kept = tuple(holder for holder in block.holders if not _names(event, holder))
-        if len(kept) == len(block.holders):
+        held = block.holders.each
+        kept = tuple(holder for holder in held if not _names(event, holder))
+        if len(kept) == len(held):
             return
-        for key, token_count, tier in self._lower(block, kept):
+        for key, token_count, tier in self._lower(block, self._shared(kept)):
             # A copy from before a gap may be gone by now: saying so again would make it certain.
             is_certain = block.doubts == self._doubts
-            if (tier == TIER_T2 and is_certain) or (tier == NO_TIER and predicts):
+            if tier == NO_TIER and predicted_at is not None:
+                out.add(block.adapter, TIER_T2, key, token_count, downgrade=True)
+                predicted = Predicted(block.lane, block.adapter, key)
+                self._predictions.make(predicted, token_count, predicted_at)
+            elif tier == TIER_T2 and is_certain:
                 out.add(block.adapter, TIER_T2, key, token_count, downgrade=True)
             else:
                 evicted.append((block.adapter, key))
 
     def _withdraw(self, block: Block, out: Reports) -> None:
         """Forget a block with all its holders."""
-        for key, token_count, tier in self._lower(block, ()):
+        for key, token_count, tier in self._lower(block, NOBODY):
             if tier == NO_TIER:
                 out.evict(block.adapter, key)
             else:
@@ -453,14 +479,14 @@ class Mapper:
         for block in list(self._blocks.lane(lane.index).values()):
             self._withdraw(block, out)
 
-    def _lower(self, block: Block, kept: tuple[Holder, ...]) -> list[tuple[bytes, int, int]]:
+    def _lower(self, block: Block, kept: Holders) -> list[tuple[bytes, int, int]]:
         """Leave a block these holders, none being its end.
 
         Answers key, token count and new tier of each key whose tier changed.
         """
         before = [self._held.tier(block.adapter, key) for key in block.each_key()]
         self._set_holders(block, kept)
-        if not kept:
+        if not kept.each:
             self._blocks.forget(block)
         if block.opaque:
             return []
@@ -476,10 +502,24 @@ class Mapper:
         if len(self._lanes) == 1:
             self._blocks.forget_lane(lane.index)
             self._held.clear()
+            self._predictions.clear()
             out.void(report)
         else:
             self._withdraw_all(lane, out)
+            for predicted in self._predictions.take_lane(lane.index):
+                self._take_back(predicted, out)
         lane.reset()
+
+    def _expire(self, now: float, out: Reports) -> None:
+        if self._predictions:
+            room = max(0, self._settings.max_tracked_blocks - len(self._blocks))
+            for predicted in self._predictions.take_expired(now, room):
+                self._diary.count("predictions_expired")
+                self._take_back(predicted, out)
+
+    def _take_back(self, predicted: Predicted, out: Reports) -> None:
+        if self._held.tier(predicted.adapter, predicted.key) == NO_TIER:
+            out.evict(predicted.adapter, predicted.key)
 
     # ------------------------------------------------------------------ holders
 
@@ -487,17 +527,23 @@ class Mapper:
         return Holder(medium_name(event.medium), event.group, event.ownership, tier)
 
     def _hold(self, block: Block, holder: Holder) -> None:
-        if holder not in block.holders:
-            self._set_holders(block, (*block.holders, holder))
+        held = block.holders.each
+        if holder not in held:
+            self._set_holders(block, self._shared((*held, holder)))
 
-    def _set_holders(self, block: Block, holders: tuple[Holder, ...]) -> None:
-        had_t1, had_t2 = block.on_tier(TIER_T1), block.on_tier(TIER_T2)
-        if len(self._holder_sets) < MAX_SHARED_HOLDER_SETS:
-            holders = self._holder_sets.setdefault(holders, holders)
-        block.holders = holders
+    def _shared(self, each: tuple[Holder, ...]) -> Holders:
+        holders = self._holder_sets.get(each)
+        if holders is None:
+            holders = Holders.of(each)
+            if len(self._holder_sets) < MAX_SHARED_HOLDER_SETS:
+                self._holder_sets[each] = holders
+        return holders
+
+    def _set_holders(self, block: Block, holders: Holders) -> None:
+        before, block.holders = block.holders, holders
         if block.opaque:
             return
-        t1, t2 = block.on_tier(TIER_T1) - had_t1, block.on_tier(TIER_T2) - had_t2
+        t1, t2 = holders.on_t1 - before.on_t1, holders.on_t2 - before.on_t2
         if t1 or t2:
             for key in block.each_key():
                 self._held.adjust(block.adapter, key, t1, t2)
@@ -520,9 +566,8 @@ class Mapper:
         at = 0
         while at < len(blocks):
             oldest = blocks[at].stored_at
-            limit = oldest + max(MIN_AGE_GROUP_S, (now - oldest) * AGE_GROUP_SHARE)
             end = at + 1
-            while end < len(blocks) and blocks[end].stored_at <= limit:
+            while end < len(blocks) and blocks[end].stored_at <= _age_limit(oldest, now):
                 end += 1
             out = Reports()
             for block in sorted(blocks[at:end], key=attrgetter("adapter", "token_count")):
@@ -530,6 +575,19 @@ class Mapper:
                     out.add(block.adapter, self._held.tier(block.adapter, key), key, token_count)
             yield StateGroup(oldest, out.items)
             at = end
+
+    def _predicted(self, now: float) -> Iterator[StateGroup]:
+        out, oldest = Reports(), now
+        for predicted, token_count, made_at in self._predictions.each():
+            if out.items and made_at > _age_limit(oldest, now):
+                yield StateGroup(oldest, out.items)
+                out = Reports()
+            if not out.items:
+                oldest = made_at
+            if self._held.tier(predicted.adapter, predicted.key) == NO_TIER:
+                out.add(predicted.adapter, TIER_T2, predicted.key, token_count)
+        if out.items:
+            yield StateGroup(oldest, out.items)
 
     def _warn_of_counts(self, reason: str, event: Stored) -> None:
         self._diary.count(reason)
@@ -581,6 +639,11 @@ class _Chunks(NamedTuple):
 
 
 _NO_CHUNKS: Final = _Chunks(0, (), 0, AdapterId(""), None)
+
+
+def _age_limit(oldest: float, now: float) -> float:
+    """Up to when blocks are of about the age of the oldest of a group."""
+    return oldest + max(MIN_AGE_GROUP_S, (now - oldest) * AGE_GROUP_SHARE)
 
 
 def _start_at(block: Block) -> _Start:

@@ -6,7 +6,9 @@ a hint that sends a request there would gain nothing [SUB-046, SUB-047].
 
 from __future__ import annotations
 
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, Self
+
+import msgspec
 
 from inferencecache.schemas.records import TIER_T1, TIER_T2
 
@@ -27,6 +29,23 @@ class Holder(NamedTuple):
     group: int | None
     ownership: str | None
     tier: int
+
+
+class Holders(msgspec.Struct, frozen=True, gc=False):
+    """All holders of a block, and the tiers they are on. Blocks share them."""
+
+    each: tuple[Holder, ...] = ()
+    on_t1: bool = False
+    on_t2: bool = False
+
+    @classmethod
+    def of(cls, each: tuple[Holder, ...]) -> Self:
+        """These holders."""
+        tiers = {holder.tier for holder in each}
+        return cls(each, TIER_T1 in tiers, TIER_T2 in tiers)
+
+
+NOBODY: Final = Holders()
 
 
 def medium_name(medium: str | None) -> str:

@@ -173,10 +173,14 @@ class Source:
         self._drain(now, out)
         return out
 
-    def disconnected(self) -> list[Action]:
-        """The live socket lost its connection; what is still to be read came over it."""
+    def disconnected(self, now: float) -> list[Action]:
+        """The live socket lost its connection: what waits, and what is still to be read, came over it."""
+        out: list[Action] = []
         self._connected = False
-        return []
+        if self._holds:
+            self._give_up_waiting(now, out)
+        self._drain(now, out)
+        return out
 
     def reconnecting(self) -> list[Action]:
         """There is a connection again, to who knows whom: what comes waits for `connected`."""
@@ -187,8 +191,7 @@ class Source:
         """The engine's metrics show another process."""
         out: list[Action] = []
         self._restart("start_time_changed", out)
-        if self._connected:
-            self._ask(0, "history", now, out)
+        self._ask(0, "history", now, out)
         self._drain(now, out)
         return out
 
@@ -304,7 +307,7 @@ class Source:
     # ------------------------------------------------------------------ replay
 
     def _ask(self, first: int, purpose: Purpose, now: float, out: list[Action]) -> bool:
-        if not self._replays or now < self._mute_until:
+        if not self._replays or not self._connected or now < self._mute_until:
             return False
         if self._replay is not None:
             out.append(StopReplay())
@@ -369,7 +372,7 @@ class Source:
             self._mute_until = now + self._jittered(MUTE_PAUSE_S)
 
     def _give_up_waiting(self, now: float, out: list[Action]) -> None:
-        """Too much waits: go on with what there is [SUB-055]."""
+        """Go on with what there is, taking what could not be proven for another process [SUB-055]."""
         self._diary.count("replays_abandoned")
         if self._in_doubt:
             self._in_doubt = False
