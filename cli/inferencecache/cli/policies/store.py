@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +36,7 @@ from inferencecache.core.policy import (
     Effect,
     PolicySetTooLargeError,
     UnreadablePolicySetError,
+    claim_of,
     decode_policy_set,
     encode_policy_set,
     resolve,
@@ -338,12 +340,15 @@ def _change(resource: AnyResource, contents: Contents) -> str:
 
 def _refuse_conflicts(wanted: Sequence[AnyResource], contents: Contents) -> None:
     """An object is judged beside what is kept, and beside those before it in the same command."""
-    beside = {ref: kept.resource for ref, kept in contents.objects.items()}
+    rivals: dict[object, list[AnyResource]] = defaultdict(list)
+    for resource in contents.resources:
+        rivals[claim_of(resource)].append(resource)
     problems: list[str] = []
     for resource in wanted:
-        found = sibling_violations(resource, beside.values(), beside.get(resource.ref))
+        kept = contents.objects.get(resource.ref)
+        found = sibling_violations(resource, rivals[claim_of(resource)], kept and kept.resource)
         problems += [f"{resource.ref}: {violation.path}: {violation.problem}" for violation in found]
-        beside[resource.ref] = resource
+        rivals[claim_of(resource)].append(resource)
     if problems:
         raise PolicyError("\n".join(problems))
 

@@ -20,6 +20,7 @@ from inferencecache.core.protocol.position import Lost
 _OPERATION: Final = "KV-Operation"
 _MARKER: Final = "Nats-Marker-Reason"
 _RETRY_S: Final = 0.5
+_READ_AT_ONCE: Final = 64
 
 
 class Entry(NamedTuple):
@@ -59,7 +60,10 @@ class Bucket:
         A key that changes meanwhile shows its later value. Raises NoStreamError.
         """
         info = await jetstream.stream_info(self._log, self._stream, subjects=self._prefix + keys)
-        found = [await self.get(key[len(self._prefix) :]) for key in sorted(info.state.subjects or ())]
+        names = [subject[len(self._prefix) :] for subject in sorted(info.state.subjects or ())]
+        found: list[Entry | None] = []
+        for start in range(0, len(names), _READ_AT_ONCE):
+            found += await asyncio.gather(*map(self.get, names[start : start + _READ_AT_ONCE]))
         return [entry for entry in found if entry is not None]
 
     async def put(self, key: str, value: bytes, *, timeout_s: float = 5.0) -> int:

@@ -7,7 +7,7 @@ that an owner puts into the log. Effective values are those of `core.index.polic
 
 from __future__ import annotations
 
-from inferencecache.core.policy.admission import sibling_violations
+from inferencecache.core.policy.admission import claim_of, sibling_violations
 from inferencecache.core.policy.applied import policy_applied
 from inferencecache.core.policy.document import (
     PolicySetTooLargeError,
@@ -25,6 +25,7 @@ __all__ = [
     "PolicySetTooLargeError",
     "Resolution",
     "UnreadablePolicySetError",
+    "claim_of",
     "decode_policy_set",
     "encode_policy_set",
     "policy_applied",

@@ -11,30 +11,35 @@ from collections.abc import Iterable
 from inferencecache.schemas.resources import AnyResource, CachePolicy, CacheTenant, Violation
 
 
+def claim_of(resource: AnyResource) -> tuple[str, ...] | None:
+    """What only one object is meant to have: a namespace's policy, a tenant's id within a namespace."""
+    match resource:
+        case CachePolicy():
+            return ("policy", resource.metadata.namespace)
+        case CacheTenant():
+            return ("tenant", resource.metadata.namespace, resource.spec.tenant_id)
+    return None
+
+
 def sibling_violations(
     resource: AnyResource, siblings: Iterable[AnyResource], old: AnyResource | None = None
 ) -> list[Violation]:
     """What speaks against `resource` beside `siblings`, itself never counted; `old` is what it replaces."""
-    others = sorted((other for other in siblings if other.ref != resource.ref), key=lambda other: other.ref)
-    near = [other for other in others if other.metadata.namespace == resource.metadata.namespace]
-    match resource, old:
-        case CachePolicy(), None:
-            for other in near:
-                if isinstance(other, CachePolicy):
-                    problem = (
-                        f"namespace {resource.metadata.namespace} has the CachePolicy {other.metadata.name} "
-                        "already and one is in force; edit that one, or delete it first"
-                    )
-                    return [Violation("Forbidden", "metadata.name", problem)]
-        case CacheTenant(), (None | CacheTenant()):
-            id_ = resource.spec.tenant_id
-            if isinstance(old, CacheTenant) and old.spec.tenant_id == id_:
-                return []
-            for other in near:
-                if isinstance(other, CacheTenant) and other.spec.tenant_id == id_:
-                    problem = (
-                        f"the CacheTenant {other.metadata.name} of namespace {other.metadata.namespace} "
-                        f"has the id {id_!r} already; edit that one, or choose another id"
-                    )
-                    return [Violation("Invalid", "spec.tenantID", problem)]
-    return []
+    claim = claim_of(resource)
+    if claim is None or (old is not None and claim_of(old) == claim):
+        return []
+    rivals = [other.ref for other in siblings if other.ref != resource.ref and claim_of(other) == claim]
+    if not rivals:
+        return []
+    holder = min(rivals)
+    if isinstance(resource, CacheTenant):
+        problem = (
+            f"the CacheTenant {holder.name} of namespace {holder.namespace} has the id "
+            f"{resource.spec.tenant_id!r} already; edit that one, or choose another id"
+        )
+        return [Violation("Invalid", "spec.tenantID", problem)]
+    problem = (
+        f"namespace {holder.namespace} has the CachePolicy {holder.name} already and only one is in force; "
+        "edit that one, or delete it first"
+    )
+    return [Violation("Forbidden", "metadata.name", problem)]
