@@ -25,7 +25,7 @@ from inferencecache.core.index.table import RemovedColumns
 from inferencecache.core.index.victims import Removed
 from inferencecache.core.index.writer import Writer
 from inferencecache.schemas.deltas import HolderName
-from inferencecache.schemas.ids import PROBE_TENANT
+from inferencecache.schemas.ids import PROBE_TENANT, TenantId
 from inferencecache.schemas.records import Budget, Credit, CreditedHolds, PolicyApplied, TenantPolicy
 
 DEFAULT_TTL_US: Final = 1800 * SECOND_US
@@ -143,12 +143,12 @@ class Eviction:
 
     # -------------------------------------------------------------------------------- enforcing
 
-    def enforce(self, tenant: str) -> None:
+    def enforce(self, tenant: TenantId) -> None:
         """An update of the tenant was applied: first its quota, then the cap [IDX-16, IDX-151, IDX-157]."""
         quota = self.quota(tenant)
         known = self._view.holders.tenants.get(tenant)
         if quota is not None and known is not None and known.keys > quota:
-            for removed in self._victims.keys(known, known.keys - quota):
+            for removed in self._victims.keys(tenant, known.keys - quota):
                 self.tenant_evictions[tenant] += removed.victims
                 self._write.remove(removed)
         if self._cap >= 0 and self._view.entries > self._cap:

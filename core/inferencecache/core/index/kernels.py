@@ -92,6 +92,7 @@ GROUP: Final = 64
 NONE: Final = -1
 RESERVED: Final = -1
 """Number of the reserved tenant, whose holds no cap evicts [IDX-188]."""
+NOBODY: Final = -3
 ANY: Final = -2
 """In place of a tenant's number: all but the reserved one."""
 
@@ -766,16 +767,20 @@ def sweep(
     return -written, -gone_keys, entry, access_entry
 
 
+@part
+def _is_of(holders, holder, tenant):
+    """Is the holder of this tenant, or of any but the reserved one?"""
+    of = holders[holder]["tenant"]
+    return of == tenant or (tenant == ANY and of != RESERVED)
+
+
 @kernel(_i64, _nodes, _holders, _i64s, _i64, _i32s)
 def gather(nodes, holders, counts, tenant, out):
     """Write the nodes of a tenant, or of ANY; answers how many."""
     found = 0
     for node in range(counts[USED]):
         holder = nodes[node]["holder"]
-        if holder == NONE:
-            continue
-        of = holders[holder]["tenant"]
-        if of == tenant or (tenant == ANY and of != RESERVED):
+        if holder != NONE and _is_of(holders, holder, tenant):
             out[found] = node
             found += 1
     return found
@@ -888,12 +893,13 @@ def _make_heap(heap, size):
         _sift_down(heap, at, size)
 
 
-@kernel(types.void, *_table, types.boolean, _i32s, _i64, _u64, _orders, _orders)
-def choose_bound(nodes, holders, slots, access, due, counts, by_key, candidates, rank, step, heap, bound):
+@kernel(types.void, *_table, _i64, _i32s, _i64, _u64, _orders, _orders)
+def choose_bound(nodes, holders, slots, access, due, counts, tenant, candidates, rank, step, heap, bound):
     """Set `bound` to about the order that `rank` in len(heap) - 1 of the candidates are before.
 
     It is the one of that rank in a sample, which begins anywhere and goes on by an odd `step`.
     """
+    by_key = tenant != ANY
     numbers = _number_mask(nodes)
     sample = len(heap) - 1
     at = np.uint64(0)
@@ -910,9 +916,10 @@ def choose_bound(nodes, holders, slots, access, due, counts, by_key, candidates,
     bound[0] = heap[1]
 
 
-@kernel(_i64, *_table, types.boolean, _i32s, _orders, _orders)
-def collect(nodes, holders, slots, access, due, counts, by_key, candidates, heap, bound):
+@kernel(_i64, *_table, _i64, _i32s, _orders, _orders)
+def collect(nodes, holders, slots, access, due, counts, tenant, candidates, heap, bound):
     """Make a heap of all candidates that are not behind `bound`; answers its size, or -1 for want of room."""
+    by_key = tenant != ANY
     numbers = _number_mask(nodes)
     size = 0
     latest = bound[0]["seen"]
@@ -936,13 +943,16 @@ def collect(nodes, holders, slots, access, due, counts, by_key, candidates, heap
     return size
 
 
-@kernel(_i64, *_table, types.boolean, _i64, _keys, _orders, _i64, _orders)
-def offer(nodes, holders, slots, access, due, counts, by_key, holder, keys, heap, size, bound):
+@kernel(_i64, *_table, _i64, _i64, _keys, _orders, _i64, _orders)
+def offer(nodes, holders, slots, access, due, counts, tenant, holder, keys, heap, size, bound):
     """Add those of these keys, or of the holder's holds of them, that are not behind `bound`; there is room
     for all. Answers the new size.
     """
     numbers = _number_mask(nodes)
     of = holders[holder]
+    by_key = tenant != ANY
+    if not _is_of(holders, holder, tenant):
+        return size
     for i in range(len(keys)):
         at = _find(nodes, holders, slots, numbers, of["keyspace"], keys[i], _place(keys[i], of["seed"]))
         node = _node_of(slots[at], numbers)
@@ -961,27 +971,35 @@ def offer(nodes, holders, slots, access, due, counts, by_key, holder, keys, heap
     return size
 
 
-@kernel(_difference, *_table, types.boolean, _i64, _orders, _i64s, _i32s, _u64s, _i32s)
-def evict(nodes, holders, slots, access, due, counts, by_key, most, heap, state, owners, keys, vanished):
-    """Remove the first `most` holds, or keys with all their holds, as long as the heap knows which.
+@kernel(_difference, *_table, _i64, _i64, _orders, _orders, _i64s, _i32s, _u64s, _i32s)
+def evict(
+    nodes, holders, slots, access, due, counts, tenant, most, heap, bound, state, owners, keys, vanished
+):
+    """Remove the first `most` holds of ANY tenant, or keys of one with all their holds, as long as the heap
+    knows which.
 
-    An order that is no longer its hold's or key's is passed over. `state` has the heap's size, and gets
-    the number of holds or keys that went and the number of holds in the columns; stops also when these
-    might not hold the next one's.
+    What has moved back since it was offered is put back there, or passed over when that is behind the
+    bound; what has moved forward was offered again, and so was a hold that has come to use a node of one
+    that is gone. `state` has the heap's size, and gets the number of holds or keys that went and the number
+    of holds in the columns; stops also when these might not hold the next one's.
     """
     numbers = _number_mask(nodes)
+    by_key = tenant != ANY
     entry, access_entry = _ZERO, _ZERO
     written, gone_keys, done = 0, 0, 0
     size = state[0]
     while done < most and size > 0:
         node = np.int64(heap[1]["node"])
-        is_valid = nodes[node]["holder"] != NONE and nodes[node]["key"] == heap[1]["key"]
+        is_valid = nodes[node]["holder"] != NONE and _is_of(holders, nodes[node]["holder"], tenant)
         if is_valid:
             if by_key:
                 node = _first_of(nodes, holders, slots, numbers, node)
                 _order_key(nodes, holders, node, heap, 0)
             else:
                 _order_hold(nodes, holders, access, node, heap, 0)
+            if _precedes(heap, 1, heap, 0) and not _precedes(bound, 0, heap, 0):
+                _sift_down(heap, 1, size)
+                continue
             is_valid = not _precedes(heap, 0, heap, 1) and not _precedes(heap, 1, heap, 0)
         if is_valid:
             holds = 1

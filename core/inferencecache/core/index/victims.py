@@ -2,26 +2,27 @@
 
 The order of eviction is total and moves all the time: a store, a credit or an `Alive` changes the place of
 what it touches, and of an `Alive` that is everything a replica holds. So nothing is kept in order as a
-whole. A queue knows the first few per cent, all that is not behind its *bound*, in a heap; what comes to
-lie before the bound is offered to it, and what a heap's order no longer describes is passed over when its
-turn comes. When the heap is used up, one pass over the candidates finds the next bound and its heap. The
-pass is paid by the evictions it serves, and takes memory for the first few per cent only.
+whole. A queue knows the first few per cent, all that is not behind its *bound*, in a heap. What moves
+forward, or comes in, and is not behind the bound is offered to it; what moves back is found to have done
+so when its turn comes. When the heap is used up, one pass over the candidates finds the next bound and
+its heap: the evictions that the heap serves pay for the pass, and only they need memory.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from inferencecache.core.index import kernels
-from inferencecache.core.index.holders import Holder, Tenant
+from inferencecache.core.index.holders import Holder
 from inferencecache.core.index.kernels import Difference
 from inferencecache.core.index.keys import Keys
-from inferencecache.core.index.table import Counts, HoldTable, RemovedColumns
+from inferencecache.core.index.table import Counts, RemovedColumns
 from inferencecache.core.index.view import View
+from inferencecache.schemas.ids import TenantId
 
 _SAMPLE: Final = 512
 _RANK: Final = 32
@@ -30,7 +31,7 @@ _ALL: Final = 1 << 13
 """Of up to so many candidates the heap takes all."""
 _COLUMN: Final = 1 << 12
 _STEP: Final = np.uint64(0x9E3779B97F4A7C15)
-_SEEN = np.iinfo(np.int64)
+_TIME: Final = np.iinfo(np.int64)
 
 
 class Removed(NamedTuple):
@@ -42,12 +43,12 @@ class Removed(NamedTuple):
 
 
 class VictimQueue:
-    """Takes the first holds, or keys with all their holds, out of a table, in the order of eviction."""
+    """The order of eviction of all holds, or of the keys of the tenant named."""
 
-    def __init__(self, table: HoldTable, candidates: Callable[[], Counts], *, by_key: bool) -> None:
-        self._table = table
-        self._candidates = candidates
-        self._by_key = by_key
+    def __init__(self, view: View, tenant: TenantId | None) -> None:
+        self._view = view
+        self._table = view.table
+        self._tenant = tenant
         self._bound = np.zeros(1, kernels.ORDER)
         self._state = np.zeros(3, np.int64)
         self.reset()
@@ -57,10 +58,10 @@ class VictimQueue:
         self._heap: NDArray[np.void] = np.zeros(1, kernels.ORDER)
         self._size = 0
         self._most = 0
-        self._set_bound(_SEEN.min, 0)
+        self._set_bound(_TIME.min, 0)
 
     def _set_bound(self, seen_us: int, count: int) -> None:
-        label = _SEEN.max if count else _SEEN.min
+        label = _TIME.max if count else _TIME.min
         self._bound[0] = (seen_us, label, 0, label, count, 0)
         self._note_bound()
 
@@ -73,7 +74,7 @@ class VictimQueue:
         return seen_us <= self._latest_us or self._is_counting
 
     def offer(self, holder: int, keys: Keys) -> None:
-        """The place in the order of these holds of a holder, or of these keys, may have moved forward."""
+        """These holds of a holder, or these keys, came in or may have moved forward."""
         size = self._size + len(keys)
         if size > self._most:
             if self._most:
@@ -84,42 +85,56 @@ class VictimQueue:
             more[: len(self._heap)] = self._heap
             self._heap = more
         self._size = kernels.offer(
-            *self._table.arrays, self._by_key, holder, keys, self._heap, self._size, self._bound
+            *self._table.arrays, self._number, holder, keys, self._heap, self._size, self._bound
         )
 
     def take(self, most: int) -> Iterator[Removed]:
         """Remove the first `most` holds or keys, if there are so many; to be read to its end."""
-        room = max(_COLUMN, self._table.most_holders)
-        columns = RemovedColumns.room(room)
+        columns = RemovedColumns.room(max(_COLUMN, self._table.most_holders))
         while most > 0:
             if not self._size and not self._fill():
                 return
             self._state[0] = self._size
             difference: Difference = kernels.evict(
-                *self._table.arrays, self._by_key, most, self._heap, self._state, *columns
+                *self._table.arrays, self._number, most, self._heap, self._bound, self._state, *columns
             )
             self._size, victims, holds = self._state.tolist()
             most -= victims
             if holds:
                 yield Removed(columns.first(holds), difference, victims)
 
+    @property
+    def _number(self) -> int:
+        """The tenant's number, as long as it holds anything."""
+        if self._tenant is None:
+            return kernels.ANY
+        tenant = self._view.holders.tenants.get(self._tenant)
+        return kernels.NOBODY if tenant is None else tenant.number
+
+    def _candidates(self) -> Counts:
+        """All holds in question: by the lists of holders when these are shorter than the pool."""
+        tenant = self._tenant and self._view.holders.tenants.get(self._tenant)
+        if tenant and tenant.entries * 8 < len(self._table):
+            return self._table.nodes_of_holders(tenant.holders, tenant.entries)
+        return self._table.nodes_of(self._number)
+
     def _fill(self) -> bool:
         """Find the next bound and all that is not behind it; answers whether there is anything."""
         candidates = self._candidates()
         count = len(candidates)
         if count <= _ALL:
-            self._set_bound(_SEEN.max, 0xFFFFFFFF)
+            self._set_bound(_TIME.max, 0xFFFFFFFF)
         else:
             sample = np.zeros(_SAMPLE + 1, kernels.ORDER)
             kernels.choose_bound(
-                *self._table.arrays, self._by_key, candidates, _RANK, _STEP, sample, self._bound
+                *self._table.arrays, self._number, candidates, _RANK, _STEP, sample, self._bound
             )
             self._note_bound()
         size = -1
         for room in (count // 8 + _ALL, count):
             if size < 0:
                 self._heap = np.zeros(room + 1, kernels.ORDER)
-                size = kernels.collect(*self._table.arrays, self._by_key, candidates, self._heap, self._bound)
+                size = kernels.collect(*self._table.arrays, self._number, candidates, self._heap, self._bound)
         self._size = size
         self._most = 4 * size + _ALL
         return size > 0
@@ -134,8 +149,7 @@ class Victims:
 
     def restart(self) -> None:
         """The view's table is another one."""
-        table = self._view.table
-        self._of_cap = VictimQueue(table, lambda: table.nodes_of(kernels.ANY), by_key=False)
+        self._of_cap = VictimQueue(self._view, None)
         self._of_tenant: dict[str, VictimQueue] = {}
 
     def reset(self) -> None:
@@ -148,27 +162,16 @@ class Victims:
         """Remove the holds that the cap evicts first [IDX-152]."""
         return self._of_cap.take(most)
 
-    def keys(self, tenant: Tenant, most: int) -> Iterator[Removed]:
+    def keys(self, tenant: TenantId, most: int) -> Iterator[Removed]:
         """Remove the keys that the tenant's quota evicts first, with all their holds [IDX-158]."""
-        queue = self._of_tenant.get(tenant.name)
+        queue = self._of_tenant.get(tenant)
         if queue is None:
-            name = tenant.name
-            queue = VictimQueue(self._view.table, lambda: self._nodes_of(name), by_key=True)
-            self._of_tenant[name] = queue
+            queue = self._of_tenant[tenant] = VictimQueue(self._view, tenant)
         return queue.take(most)
 
     def keep(self, tenants: Container[str]) -> None:
         """Only these tenants have a quota."""
         self._of_tenant = {name: queue for name, queue in self._of_tenant.items() if name in tenants}
-
-    def _nodes_of(self, name: str) -> Counts:
-        """All holds of a tenant: by the lists of its holders when that is shorter than the pool."""
-        table, tenant = self._view.table, self._view.holders.tenants.get(name)
-        if tenant is None:
-            return np.zeros(0, np.int32)
-        if tenant.entries * 8 < len(table):
-            return table.nodes_of_holders(list(tenant.holders), tenant.entries)
-        return table.nodes_of(tenant.number)
 
     # ------------------------------------------------------------------------------ what moved
 
@@ -186,10 +189,6 @@ class Victims:
         queue = self._of_tenant.get(holder.name.tenant)
         if queue is not None:
             queue.offer(holder.number, keys)
-
-    def credited(self, holder: Holder, keys: Keys) -> None:
-        """The holder's holds of these keys were used."""
-        self._of_cap.offer(holder.number, keys)
 
     def released(self, holder: Holder, keys: Keys) -> None:
         """The holder no longer holds these keys; others may, and are then the freshest."""

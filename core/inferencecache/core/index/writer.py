@@ -103,7 +103,6 @@ class Writer:
         """Holds of the holder were used."""
         owners = np.full(len(keys), holder.number, np.int32)
         self.view.credit(AccessColumns(owners, keys, counts))
-        self.victims.credited(holder, keys)
 
     def forget_row(self, name: ReplicaName) -> None:
         """The replica has no row any more."""
