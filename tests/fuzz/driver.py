@@ -111,20 +111,31 @@ def _failure(target: Target, data: bytes, error: Exception) -> Failure:
 
 
 def _minimized(target: Target, data: bytes, place: str) -> bytes:
-    """Leave out parts, in halves down to single bytes, as long as it fails at the same place."""
+    """The shortest input found that fails at the same place: without parts, then without bytes."""
     deadline = time.monotonic() + MOST_MINIMIZING_S
-    size = len(data) // 2
-    while size and time.monotonic() < deadline:
+
+    def fails(shorter: bytes) -> bool:
+        error = attempt(target, shorter) if time.monotonic() < deadline else None
+        return error is not None and _place_of(error) == place
+
+    parts = _needed(list(target.parts(data)), lambda parts: fails(b"".join(parts)))
+    single = [bytes((byte,)) for byte in b"".join(parts)]
+    return b"".join(_needed(single, lambda single: fails(b"".join(single))))
+
+
+def _needed(parts: list[bytes], fails: Callable[[list[bytes]], bool]) -> list[bytes]:
+    """Leave out runs of parts, half of them down to one, as long as what is left fails."""
+    size = max(1, len(parts) // 2)
+    while size:
         start = 0
-        while start < len(data) and time.monotonic() < deadline:
-            shorter = data[:start] + data[start + size :]
-            error = attempt(target, shorter)
-            if error is not None and _place_of(error) == place:
-                data = shorter
+        while start < len(parts):
+            fewer = parts[:start] + parts[start + size :]
+            if fails(fewer):
+                parts = fewer
             else:
                 start += size
         size //= 2
-    return data
+    return parts
 
 
 def _place_of(error: Exception) -> str:

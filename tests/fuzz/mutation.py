@@ -110,7 +110,8 @@ def _changed(random: Random, value: Any) -> Any:
         case bool():
             return not value
         case int():
-            return random.choice((value + 1, value - 1, -value, value + 1_000_000, random.choice(NUMBERS)))
+            more = random.choice(NUMBERS), random.choice(NUMBERS), random.choice(NUMBERS)
+            return random.choice((value + 1, value - 1, -value, value + 1_000_000, *more))
         case float():
             return random.choice((-value, value * 1e300, float("nan"), float("inf"), 2.5))
         case str():
@@ -152,6 +153,11 @@ def split(data: bytes) -> list[Message]:
         messages.append(Message(data[at], data[start:end]))
         at = end
     return messages
+
+
+def script_parts(data: bytes) -> list[bytes]:
+    """The messages of a script as inputs of their own."""
+    return [join([message]) for message in split(data)]
 
 
 def script_mutation(mutate_payload: Mutate, kinds: Callable[[Random], int]) -> Mutate:

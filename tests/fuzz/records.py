@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -36,7 +36,9 @@ from inferencecache.schemas.records import (
     Batch,
     Budget,
     Claim,
+    Credit,
     DecodedBatch,
+    Gone,
     PolicyApplied,
     Tick,
     UndecodableBatchError,
@@ -44,13 +46,14 @@ from inferencecache.schemas.records import (
     encode_batch,
 )
 from inferencecache.schemas.senders import ControlSender, ReplicaSender, Sender
-from tests.fuzz.mutation import Message, join, mutate_msgpack, script_mutation, split
+from tests.fuzz.mutation import Message, join, mutate_msgpack, script_mutation, script_parts, split
 from tests.fuzz.target import Target
-from tests.fuzz.worlds import SENDERS, fold_state_of, folded, log
-from tests.oracle.logs import START_US, stored
+from tests.fuzz.worlds import LAST_SEQUENCES, OWNER, SENDERS, fold_state_of, folded, log
+from tests.oracle.logs import START_US, evicted, stored
 from tests.oracle.model import NaiveFold
 from tests.oracle.random_log import RandomLog
 from tests.oracle.trial import Folded, Published, Reloaded, Restored, Trial
+from tests.unit.schemas.samples import RECORDS
 
 _GOLDEN: Final = Path(__file__).parents[1] / "data" / "golden" / "log_v1.json"
 _STEPS_US: Final = (0, 20_000, 1_000_000, 3_000_000, 600_000_000, 3_600_000_000, -1_000_000, -3_600_000_000)
@@ -127,33 +130,50 @@ def _start() -> tuple[NaiveFold, tuple[bytes, ...]]:
 
 
 def _seeds() -> list[bytes]:
-    payloads = [
+    """Golden batches as they are; then a record of each kind, and several at random, in the envelopes with
+    which this log counts them.
+    """
+    golden = [
         bytes.fromhex(text) for name, text in json.loads(_GOLDEN.read_text()).items() if "batch" in name
     ]
-    scripts = [[Message(sender, payload)] for payload in payloads for sender in (0, 3, 9, 11, 12)]
     random = Random(1)
-    of_owner = (OwnerId("owner"), 1)
     random_log = RandomLog(random)
-    for _ in range(60):
+    scripts = [[Message(random.randrange(128), payload) for payload in golden]]
+    scripts += [[_enveloped(list(LAST_SEQUENCES), 0, (record,))] for record in RECORDS.values()]
+    scripts.append([_enveloped([], 3, (evicted(b""), stored([b""] * 2, [1, 2])))])
+    for _ in range(100):
+        sequences = list(LAST_SEQUENCES)
         script = []
-        for sequence in range(3, 3 + random.randrange(1, 5)):
-            batch = None
-            while batch is None or not batch.records:
-                decoded = random_log.message().batch
-                batch = None if decoded is None else decoded.batch
-            sender = random.choice([0] * 6 + list(range(len(SENDERS))))
-            records = tuple(
-                msgspec.structs.replace(record, owner=of_owner[0], owner_epoch=of_owner[1])
-                if isinstance(record, (Tick, Budget, PolicyApplied))
-                else record
-                for record in batch.records
-            )
-            if isinstance(records[0], (Tick, Budget, PolicyApplied, Claim)):
-                sender = 9
-            batch = Batch(Incarnation(f"life-{sender % 3}"), sequence, batch.age_ms, records)
-            script.append(Message(sender + 16 * random.randrange(4), encode_batch(batch)))
+        for _ in range(random.randrange(1, 14)):
+            decoded = random_log.message().batch
+            records = decoded.batch.records if decoded is not None else ()
+            script.append(_enveloped(sequences, random.randrange(5), records))
         scripts.append(script)
     return [join(script) for script in scripts]
 
 
-TARGET: Final = Target(run, _seeds, script_mutation(mutate_msgpack, lambda random: random.randrange(128)))
+def _enveloped(sequences: list[int], sender: int, records: Sequence[AnyRecord]) -> Message:
+    """A message of this sender, or of the one who may send these records, 20 ms later."""
+    match records:
+        case [Claim() | Tick() | PolicyApplied() | Budget(), *_]:
+            sender = OWNER
+        case [Gone(), *_]:
+            sender = OWNER + 1
+        case [Credit(), *_]:
+            sender = OWNER + 2
+    batch = Batch(records=tuple(map(_of_owner, records)))
+    if sender < len(sequences):
+        sequences[sender] += 1
+        batch = Batch(Incarnation(f"life-{sender}"), sequences[sender], 5, batch.records)
+    return Message(sender + 16, encode_batch(batch))
+
+
+def _of_owner(record: AnyRecord) -> AnyRecord:
+    if isinstance(record, (Tick, Budget, PolicyApplied)):
+        return msgspec.structs.replace(record, owner=OwnerId("owner"), owner_epoch=1)
+    return record
+
+
+TARGET: Final = Target(
+    run, _seeds, script_mutation(mutate_msgpack, lambda random: random.randrange(128)), script_parts
+)

@@ -45,15 +45,17 @@ REPLICAS: Final = ("r1", "r2", "r2@dp0")
 SENDERS: Final[tuple[Sender, ...]] = (
     *(ReplicaSender(TENANT, MODEL, ReplicaId(replica), "e") for replica in REPLICAS),
     *(ReplicaSender(TENANT, MODEL, ReplicaId(replica), "g") for replica in ("r1", "g1")),
-    ReplicaSender(TenantId("u"), ModelId(""), ReplicaId(""), "g"),
-    ReplicaSender(PROBE_TENANT, MODEL, ReplicaId("__probe-a"), "g"),
-    ReplicaSender(PROBE_TENANT, MODEL, ReplicaId("__probe-a"), "e"),
-    ReplicaSender(TENANT, MODEL, ReplicaId("new"), "e"),
-    ControlSender("o"),
     ControlSender("o"),
     ControlSender("c"),
     ControlSender("r"),
+    ReplicaSender(TENANT, MODEL, ReplicaId("new"), "e"),
+    ReplicaSender(TenantId("u"), ModelId(""), ReplicaId(""), "g"),
+    ReplicaSender(PROBE_TENANT, MODEL, ReplicaId("__probe-a"), "e"),
+    ReplicaSender(PROBE_TENANT, MODEL, ReplicaId("__probe-a"), "g"),
 )
+OWNER: Final = SENDERS.index(ControlSender("o"))
+LAST_SEQUENCES: Final = (2, 3, 2)
+"""Of the sidecars of the log, `life-0` to `life-2`, which are the first senders."""
 
 
 def log() -> LogWriter:

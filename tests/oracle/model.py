@@ -50,6 +50,8 @@ REMEMBER_GONE_US: Final = 600 * SECOND_US
 FUTURE_US: Final = 5 * SECOND_US
 REPLICA_UPDATED: Final = 3
 INT64_MIN: Final = -(2**63)
+MOST_TTL_US: Final = 2**62
+MOST_ACCESSES: Final = 2**32 - 1
 
 
 class Message(Protocol):
@@ -356,7 +358,7 @@ class NaiveFold:
             self.holds[at] = Hold(count, time_us, _stored_tier(record.tier), False, access)
 
     def _evict(self, of: Replica, record: Evicted) -> None:
-        hashes = _split(record.width, record.hashes, record.count)
+        hashes = _split(record.width, record.hashes, min(record.count, 1))  # all empty ones are one key
         if hashes is None:
             return
         keys = {key_of(hash_) for hash_ in hashes}
@@ -394,13 +396,14 @@ class NaiveFold:
                     credited.replica,
                 )
                 if at in self.holds:
-                    self.holds[at].access += accesses
+                    hold = self.holds[at]
+                    hold.access = min(hold.access + accesses, MOST_ACCESSES)
 
     # ------------------------------------------------------------------ eviction
 
     def ttl_us(self, tenant: str) -> int:
         policy = self.policies.get(tenant)
-        return policy.ttl_us if policy is not None and policy.ttl_us > 0 else DEFAULT_TTL_US
+        return min(policy.ttl_us, MOST_TTL_US) if policy is not None and policy.ttl_us > 0 else DEFAULT_TTL_US
 
     def algorithm(self, tenant: str) -> str:
         policy = self.policies.get(tenant)
