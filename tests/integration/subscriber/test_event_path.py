@@ -9,9 +9,10 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 import msgspec
 import pytest
 import zmq
+from structlog.testing import capture_logs
 
 from inferencecache.core.log.subjects import resync_subject
-from inferencecache.kvevent_subscriber import source
+from inferencecache.kvevent_subscriber import channel, source
 from inferencecache.schemas.ids import Incarnation
 from inferencecache.schemas.records import (
     Alive,
@@ -282,6 +283,24 @@ async def test_an_engine_without_a_replay_socket_is_asked_once_a_minute_at_most(
     await eventually(lambda: sidecar.counter("unrecovered_messages") == 5)
     assert sidecar.counter("replays") == 1
     assert source.MUTE_PAUSE_S == 60.0
+
+
+@pytest.mark.rule("SUB-018", "SUB-W45")
+async def test_an_engine_under_another_topic_is_silence_and_one_warning(
+    engine: Engine, tail: LogTail, start_sidecar: StartSidecar, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(channel, "WARN_OF_SILENCE_AFTER_S", 0.2)
+    engine.topic = b""
+    with capture_logs() as lines:
+        sidecar = start_sidecar("--replay-endpoint=")
+        await eventually(lambda: [line for line in lines if line["event"] == "engine_subscribed"])
+        await engine.store([1], OTHER)
+        await eventually(lambda: [line for line in lines if line["event"] == "no_engine_events"])
+    [warned] = [line for line in lines if line["event"] == "no_engine_events"]
+    assert warned["topic"] == "kv-events"
+    assert warned["endpoint"] == engine.live_endpoint
+    assert tail.held() == set()
+    assert sidecar.sidecar.endpoints.port > 0
 
 
 @pytest.mark.rule("SUB-020")

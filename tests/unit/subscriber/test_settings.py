@@ -16,7 +16,8 @@ def read(*arguments: str, **environment: str) -> SubscriberSettings:
 
 @pytest.mark.rule(
     "SUB-150", "SUB-151", "SUB-154", "SUB-155", "SUB-157", "SUB-158", "SUB-159", "SUB-160", "SUB-161",
-    "SUB-162", "SUB-163", "SUB-164", "SUB-165", "SUB-168", "SUB-171", "SUB-172", "SUB-173", "SUB-174", "SUB-178",
+    "SUB-162", "SUB-163", "SUB-164", "SUB-165", "SUB-168", "SUB-171", "SUB-172", "SUB-173", "SUB-174",
+    "SUB-178",
 )  # fmt: skip
 def test_the_defaults_are_those_of_a_managed_engine() -> None:
     settings = read()
@@ -80,6 +81,17 @@ def test_a_wrong_setting_ends_the_process_with_2(
         read(*arguments)
     assert ended.value.code == 2
     assert "usage: kvevent-subscriber" in capsys.readouterr().err
+
+
+@pytest.mark.rule("SUB-185")
+def test_an_address_that_is_no_nats_server_ends_the_process_with_1() -> None:
+    for arguments, environment in (
+        (("--nats-url=::bad",), {}),
+        ((), {"INFERENCECACHE_NATS_URL": "http://x"}),
+    ):
+        with pytest.raises(SystemExit) as ended:
+            read(*arguments, **environment)
+        assert ended.value.code == 1
 
 
 @pytest.mark.rule("SUB-120", "SUB-W43")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Mapping, Sequence
-from typing import Final, get_args
+from typing import Final, NoReturn, get_args
 from urllib.parse import urlsplit
 
 import msgspec
@@ -78,11 +78,20 @@ class SubscriberSettings(msgspec.Struct, frozen=True):
     health_address: tuple[str, int] | None
 
 
+class _Parser(SettingsParser):
+    """An address that can be no NATS server's means that the process cannot be set up, hence 1 [SUB-185]."""
+
+    def error(self, message: str) -> NoReturn:
+        if message.startswith(("argument --nats-url", "environment variable INFERENCECACHE_NATS_URL")):
+            self.exit(1, f"{self.prog}: error: {message}\n")
+        super().error(message)
+
+
 def read_settings(
     arguments: Sequence[str] | None = None, environment: Mapping[str, str] | None = None
 ) -> SubscriberSettings:
     """Settings from the command line and the environment; a wrong one ends the process with 2 [SUB-186]."""
-    parser = SettingsParser("kvevent-subscriber", _DESCRIPTION, epilog=_EPILOG, environment=environment)
+    parser = _Parser("kvevent-subscriber", _DESCRIPTION, epilog=_EPILOG, environment=environment)
     _add_identity(parser)
     _add_engine(parser)
     _add_mapping(parser)
