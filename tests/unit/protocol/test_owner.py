@@ -7,9 +7,19 @@ from itertools import pairwise
 from inferencecache.core.protocol.owner import PublishDelta, PublishRecords, TakeSnapshot
 from inferencecache.core.protocol.position import Lost
 from inferencecache.schemas.deltas import Delta, decode_delta
-from inferencecache.schemas.ids import LogEpoch, OwnerId
+from inferencecache.schemas.ids import LogEpoch, OwnerId, TenantId
 from inferencecache.schemas.positions import Position
-from inferencecache.schemas.records import Batch, Budget, Claim, Tick, decode_batch, encode_batch
+from inferencecache.schemas.records import (
+    Batch,
+    Budget,
+    Claim,
+    PolicyApplied,
+    TenantPolicy,
+    TenantQuota,
+    Tick,
+    decode_batch,
+    encode_batch,
+)
 from tests.unit.protocol.harness import Indexer, Partition, Router, Stream
 
 
@@ -62,6 +72,23 @@ def test_an_owner_ticks_each_second_and_gives_its_part_of_the_cap_once() -> None
     tick = next(record for record in records if isinstance(record, Tick))
     assert (tick.owner, tick.owner_epoch, tick.sweep_interval_s) == ("a", 1, 60)
     assert indexer.view.time_us > 0
+
+
+def test_an_owner_appends_the_policy_whenever_the_fold_does_not_have_it() -> None:
+    partition = Partition()
+    indexer = Indexer(partition, "a")
+    indexer.owner._settings = indexer.owner._settings._replace(max_entries=100, partitions=4)
+    indexer.claim()
+    quotas = (TenantQuota(TenantId("t"), 10), TenantQuota(TenantId("u"), 2), TenantQuota(TenantId("v"), 0))
+    indexer.owner.policy_read(PolicyApplied(OwnerId(""), 0, 7, (TenantPolicy(TenantId("t"), 5),), quotas))
+    for _ in range(3):
+        indexer.poll(1.0)
+        indexer.read_log()
+    assert indexer.fold.policy == PolicyApplied(OwnerId("a"), 1, 7, (TenantPolicy(TenantId("t"), 5),), quotas)
+    assert indexer.fold.budget.max_entries == 25
+    assert [quota.max_keys for quota in indexer.fold.budget.quotas] == [2, 1, 0]
+    records = [r for m in partition.log.messages for r in decode_batch(m.payload).batch.records]
+    assert sum(isinstance(record, PolicyApplied) for record in records) == 1
 
 
 def test_deltas_leave_at_once_and_then_not_more_often_than_the_interval() -> None:

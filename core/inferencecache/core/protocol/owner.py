@@ -15,12 +15,14 @@ import math
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from inferencecache.core.index.changes import ChangesMissingError, Piece
 from inferencecache.core.index.fold import Fold
 from inferencecache.schemas.deltas import Delta, encode_delta
 from inferencecache.schemas.ids import LogEpoch, OwnerId
 from inferencecache.schemas.positions import Position
-from inferencecache.schemas.records import AnyRecord, Budget, Claim, Tick
+from inferencecache.schemas.records import AnyRecord, Budget, Claim, PolicyApplied, TenantQuota, Tick
 
 DELTA_BYTES: Final = 1024 * 1024
 CLAIM_RETRY_S: Final = 3.0
@@ -30,12 +32,13 @@ NEVER: Final = math.inf
 
 
 class OwnerSettings(NamedTuple):
-    """`max_entries` is this partition's part of the global cap, -1 for none."""
+    """`max_entries` is the cap of the whole index, -1 for none; it and quotas are divided by `partitions`."""
 
     delta_interval_s: float = 0.01
     tick_interval_s: float = 1.0
     sweep_interval_s: int = 60
     max_entries: int = -1
+    partitions: int = 1
 
 
 class PublishRecords(NamedTuple):
@@ -103,6 +106,7 @@ class Owner:
         self._last = last_sequence
         self._told = dict(told or {})
         self._began_empty = began_empty
+        self._policy: PolicyApplied | None = None
         self._should_own = False
         self._was_owning = False
         self._epoch = 0
@@ -142,6 +146,11 @@ class Owner:
         return self._snapshot_wanted and self.owning and self._fold.view.log.sequence >= self.told.sequence
 
     @property
+    def last_sequence(self) -> int:
+        """Number of the last delta that this machine knows of."""
+        return self._last
+
+    @property
     def told(self) -> Position:
         """Log position through which deltas have told the current log epoch."""
         return self._told.get(self._fold.view.log_epoch, Position())
@@ -157,6 +166,10 @@ class Owner:
     def should_own(self, verdict: bool) -> None:
         """Membership's verdict: this indexer is caught up and the partition is its."""
         self._should_own = verdict
+
+    def policy_read(self, policy: PolicyApplied) -> None:
+        """The policy bucket's values; whose record it is, is filled in when it is appended."""
+        self._policy = policy
 
     def delta_read(self, sequence: int, delta: Delta | None) -> None:
         """A standby reads the deltas stream; None is a message that is no delta."""
@@ -285,12 +298,33 @@ class Owner:
         self._tick_at = self._cut_at = self._retry_at = self._bridge_at = now
 
     def _tick(self, wall_us: int) -> PublishRecords:
+        """The clock, and with it whatever of policy and budget the fold does not have yet."""
         self._ticks += 1
-        settings, owner_epoch = self._settings, self._epoch
-        records: tuple[AnyRecord, ...] = (Tick(self._id, owner_epoch, wall_us, settings.sweep_interval_s),)
-        if self._fold.budget.max_entries != settings.max_entries:
-            records = (Budget(self._id, owner_epoch, settings.max_entries), *records)
-        return PublishRecords(records, f"{self._id}.{owner_epoch}.{self._ticks}")
+        settings, fold, owner_epoch = self._settings, self._fold, self._epoch
+        records: list[AnyRecord] = []
+        policy = self._policy
+        if policy is not None and policy.revision != fold.policy.revision:
+            records.append(replace(policy, owner=self._id, owner_epoch=owner_epoch))
+        budget = self._budget(fold.policy if policy is None else policy)
+        if (budget.max_entries, budget.quotas) != (fold.budget.max_entries, fold.budget.quotas):
+            records.append(budget)
+        records.append(Tick(self._id, owner_epoch, wall_us, settings.sweep_interval_s))
+        return PublishRecords(tuple(records), f"{self._id}.{owner_epoch}.{self._ticks}")
+
+    def _budget(self, policy: PolicyApplied) -> Budget:
+        """This partition's even part of the cap and of each quota; a whole that is not 0 has no part of 0."""
+        count = self._settings.partitions
+        whole = self._settings.max_entries
+        most = whole if whole <= 0 else max(1, whole // count)
+        quotas = (
+            ()
+            if count == 1
+            else tuple(
+                TenantQuota(each.tenant, max(1, each.max_keys // count) if each.max_keys > 0 else 0)
+                for each in policy.quotas
+            )
+        )
+        return Budget(self._id, self._epoch, most, quotas)
 
     def _tell(self, now: float) -> list[Action]:
         if self._bridging:

@@ -49,6 +49,11 @@ class Restoring:
         """How often the log itself had to do, without a snapshot."""
 
     @property
+    def is_opening(self) -> bool:
+        """Is a base still on trial?"""
+        return not self._opened
+
+    @property
     def void(self) -> bool:
         """No base fits: nothing may be announced or owned."""
         return self._void_since is not None
@@ -93,6 +98,12 @@ class Restoring:
             self._choice.begin_anew()
         self._claiming = False
         return [ReadRefs()]
+
+    def missing(self, now: float) -> list[Action]:
+        """There is no log at all, and it is being created: look again soon."""
+        self.lost()
+        self._from_the_start = False
+        return self.refs_failed(now)
 
     def claimed(self, sequence: int) -> list[Action]:
         """The claim of a new log epoch is in the log: the state begins with it."""

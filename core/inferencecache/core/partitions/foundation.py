@@ -1,0 +1,91 @@
+"""The ground a process stands on: layout and assets, made sure of at start and after every reconnect."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Final
+
+import msgspec
+
+from inferencecache.core.log import ApiError, Log, NoAnswerError, ensure_assets, ensure_layout
+from inferencecache.core.log.assets import SNAPSHOT_PERIOD_S
+from inferencecache.core.service import SettingsParser, at_least, get_logger
+from inferencecache.schemas.layout import Layout
+
+RETRY_S: Final = 1.0
+
+logger = get_logger("partitions")
+
+
+class AssetSettings(msgspec.Struct, frozen=True):
+    """`partitions` of a new installation, `replicas` of every stream and bucket."""
+
+    partitions: int = 2
+    replicas: int = 1
+
+
+def add_asset_settings(parser: SettingsParser) -> None:
+    """Add the settings of `AssetSettings`, alike for every process that may create the assets."""
+    with parser.section("assets", "Streams and buckets that the first process to start creates."):
+        parser.setting(
+            "--partitions",
+            default=2,
+            parse=at_least(1),
+            help="Partitions of a new installation; an existing one keeps its own.",
+        )
+        parser.setting(
+            "--nats-replicas",
+            default=1,
+            parse=at_least(1),
+            help="Copies of every stream and bucket: 1, or 3 with a NATS cluster of three nodes.",
+        )
+
+
+class Foundation:
+    """Layout and assets of one installation."""
+
+    def __init__(
+        self, log: Log, settings: AssetSettings, *, snapshot_period_s: float = SNAPSHOT_PERIOD_S
+    ) -> None:
+        self._log = log
+        self._settings = settings
+        self._snapshot_period_s = snapshot_period_s
+        self._again = asyncio.Event()
+
+    async def lay(self) -> Layout:
+        """The layout in force, with all its assets there; tried until it succeeds.
+
+        Raises LayoutTooNewError, UnsafeRetentionError, StoreTooSmallError: what trying again cannot help.
+        """
+        while True:
+            try:
+                return await self._lay(Layout(partitions=self._settings.partitions))
+            except (ApiError, NoAnswerError) as error:
+                logger.warning("assets_not_ready", error=str(error))
+                await asyncio.sleep(RETRY_S)
+
+    def again(self) -> None:
+        """Make sure of everything once more: something of it was found missing."""
+        self._again.set()
+
+    async def keep(self, layout: Layout) -> None:
+        """Lay again after every reconnect, until cancelled: a server may have lost its store."""
+        stop_listening = self._log.on_connected(self.again)
+        try:
+            while True:
+                await self._again.wait()
+                self._again.clear()
+                try:
+                    await self._lay(layout)
+                except (ApiError, NoAnswerError) as error:
+                    logger.warning("assets_not_ready", error=str(error))
+                    self._again.set()
+                    await asyncio.sleep(RETRY_S)
+        finally:
+            stop_listening()
+
+    async def _lay(self, default: Layout) -> Layout:
+        replicas = self._settings.replicas
+        layout = await ensure_layout(self._log, default=default, replicas=replicas)
+        await ensure_assets(self._log, layout, replicas=replicas, snapshot_period_s=self._snapshot_period_s)
+        return layout

@@ -1,0 +1,20 @@
+"""Start the indexer: `inferencecache-indexer --help`."""
+
+from __future__ import annotations
+
+from typing import NoReturn
+
+from inferencecache.core.service import configure_logging, run
+from inferencecache.indexer.serve import serve
+from inferencecache.indexer.settings import read_settings
+
+
+def main() -> NoReturn:
+    """Entry point of the console script; never returns."""
+    settings = read_settings()
+    configure_logging(settings.log_format, settings.log_level)
+    run(lambda stop: serve(settings, stop))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,130 @@
+"""One partition's log, folded as it is read."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from functools import lru_cache
+
+from inferencecache.core.index.fold import Fold, Folded, LogMessage, ResyncWanted
+from inferencecache.core.log import Log, Reader, StreamMessage
+from inferencecache.core.log.subjects import UnknownSubjectError, parse_subject
+from inferencecache.core.protocol.position import Lost
+from inferencecache.schemas.positions import Position
+from inferencecache.schemas.records import UndecodableBatchError, decode_batch
+from inferencecache.schemas.senders import ControlSender, Sender
+
+_NOBODY = ControlSender("r")
+"""Stands for the sender of a message that is dropped anyway."""
+
+Hold = Callable[[], bool]
+
+
+class Folding:
+    """Feeds a fold from its stream. While `is_held()` nothing is folded and little more is read.
+
+    `on_folded` is called after every list of messages with what producers should be asked.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        stream: str,
+        fold: Fold,
+        start: Position,
+        *,
+        is_held: Hold,
+        on_open: Callable[[int], None],
+        on_folded: Callable[[list[ResyncWanted]], None],
+        on_lost: Callable[[Lost], None],
+    ) -> None:
+        self.fold = fold
+        self._is_held = is_held
+        self._on_folded = on_folded
+        self._on_open = on_open
+        self._waiting: list[StreamMessage] = []
+        self._last_ns = 0
+        self.caught_up = False
+        """Has the fold been at the head of the log, or within a second of it, since it began?"""
+        self.bytes_folded = 0
+        self.dropped: Counter[str] = Counter()
+        self.folded = 0
+        self.reader = Reader(log, stream, start, self._deliver, on_lost, name="fold", on_open=self._opened)
+
+    async def run(self) -> None:
+        """Fold until the log is lost, or until cancelled."""
+        await self.reader.run()
+
+    @property
+    def pending(self) -> int:
+        """Messages of the log that are not folded yet, as far as the server has said."""
+        return (self.reader.pending or 0) + len(self._waiting)
+
+    @property
+    def waiting(self) -> int:
+        """Messages that are here and held back."""
+        return len(self._waiting)
+
+    def lag_s(self) -> float:
+        """Age of the first message that waits, by this machine's clock and the server's timestamps."""
+        return max(0.0, time.time() - self._last_ns / 1e9) if self.pending else 0.0
+
+    def release(self) -> None:
+        """Nothing is held back any more: fold what has waited."""
+        if self._waiting and not self._is_held():
+            waiting, self._waiting = self._waiting, []
+            self._fold(waiting)
+            self.reader.resume()
+
+    def _opened(self, pending: int) -> None:
+        if pending == 0:
+            self.caught_up = True
+        self._on_open(pending)
+
+    def _deliver(self, messages: list[StreamMessage]) -> None:
+        if self._waiting or self._is_held():
+            self._waiting += messages
+            self.reader.pause()
+        else:
+            self._fold(messages)
+
+    def _fold(self, messages: list[StreamMessage]) -> None:
+        wanted: list[ResyncWanted] = []
+        for message in messages:
+            folded = self.fold.fold(_read(message))
+            wanted += folded.wanted
+            self.bytes_folded += len(message.payload)
+            self.folded += 1
+            if folded.dropped is not None:
+                self.dropped[folded.dropped] += 1
+            for reason, count in _left_out(folded):
+                self.dropped[reason] += count
+        self._last_ns = messages[-1].position.time_ns
+        if not self.caught_up:
+            self.caught_up = messages[-1].pending == 0 or self.lag_s() < 1.0
+        self._on_folded(wanted)
+
+
+def _left_out(folded: Folded) -> Iterator[tuple[str, int]]:
+    """Records that did not count in batches that did."""
+    if folded.malformed:
+        yield "malformed_record", folded.malformed
+    if folded.misplaced:
+        yield "misplaced_record", folded.misplaced
+    if folded.unknown:
+        yield "unknown_record", folded.unknown
+    if folded.outdated:
+        yield "outdated_record", folded.outdated
+
+
+def _read(message: StreamMessage) -> LogMessage:
+    try:
+        return LogMessage(message.position, _sender(message.subject), decode_batch(message.payload))
+    except (UnknownSubjectError, UndecodableBatchError):
+        return LogMessage(message.position, _NOBODY, None)
+
+
+@lru_cache(maxsize=8192)
+def _sender(subject: str) -> Sender:
+    return parse_subject(subject)[2]
