@@ -19,6 +19,8 @@ from inferencecache.schemas.resources import PromptTemplate
 
 _PLACEHOLDER: Final = re.compile(r"\{\{[ \t]*([^{}\r\n]*?)[ \t]*\}\}")
 _REVISION_DIGITS: Final = 16
+MAX_RENDERED: Final = 1 << 22
+"""Characters of a rendered prompt: a body may repeat a slot, and a long value with it, without end."""
 
 
 class RenderError(ValueError):
@@ -43,13 +45,18 @@ class Template:
     def __init__(self, template: ResolvedTemplate) -> None:
         self.revision = template.revision
         self._slots = {slot.name: slot for slot in template.slots}
+        # Text and names of placeholders in turn, beginning and ending with text.
         self._pieces = _PLACEHOLDER.split(template.body)
+        names = self._pieces[1::2]
+        self._undeclared = next((name for name in names if name not in self._slots), None)
+        mutable = (2 * at + 1 for at, name in enumerate(names) if self._is_mutable(name))
+        self._first_mutable = next(mutable, len(self._pieces))
 
     def render(self, values: Mapping[str, str]) -> Rendered:
         """Fill the slots; one that is not required and not given is empty.
 
-        Raises `RenderError` for a value that belongs to no slot, for a required slot without a value
-        and for a placeholder that no slot declares.
+        Raises `RenderError` for a value that belongs to no slot, for a required slot without a value,
+        for a placeholder that no slot declares and for a text of more than `MAX_RENDERED` characters.
         """
         for name in values:
             if name not in self._slots:
@@ -57,19 +64,17 @@ class Template:
         for slot in self._slots.values():
             if slot.required and slot.name not in values:
                 raise RenderError(slot.name, "is required; give it a value")
-        text: list[str] = []
-        stable_pieces: int | None = None
-        for position, piece in enumerate(self._pieces):
-            if position % 2 == 0:  # text between placeholders
-                text.append(piece)
-                continue
-            declared = self._slots.get(piece)
-            if declared is None:
-                raise RenderError(piece, "stands in the body and is not declared; add it to spec.slots")
-            if declared.mutable and stable_pieces is None:
-                stable_pieces = len(text)
-            text.append(values.get(piece, ""))
-        return Rendered("".join(text), "".join(text[:stable_pieces]))
+        if self._undeclared is not None:
+            problem = "stands in the body and is not declared; add it to spec.slots"
+            raise RenderError(self._undeclared, problem)
+        text = [values.get(piece, "") if at % 2 else piece for at, piece in enumerate(self._pieces)]
+        if sum(map(len, text)) > MAX_RENDERED:
+            raise RenderError("", f"makes more than {MAX_RENDERED} characters with the others; shorten them")
+        return Rendered("".join(text), "".join(text[: self._first_mutable]))
+
+    def _is_mutable(self, name: str) -> bool:
+        slot = self._slots.get(name)
+        return slot is not None and slot.mutable
 
 
 def resolve_template(template: PromptTemplate) -> ResolvedTemplate:

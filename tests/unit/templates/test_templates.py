@@ -8,7 +8,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferencecache.core.templates import Rendered, RenderError, Template, resolve_template
+from inferencecache.core.templates import (
+    MAX_RENDERED,
+    Rendered,
+    RenderError,
+    Template,
+    resolve_template,
+)
 from tests.support.resources import template
 
 BRAND: dict[str, Any] = {"name": "brand", "type": "Stable", "required": True}
@@ -112,6 +118,13 @@ def test_the_revision_changes_with_what_rendering_depends_on_and_with_nothing_el
         made(HELPDESK, BRAND, QUESTION, NOTE),
     ]
     assert len({base, *(one.revision for one in changed)}) == 5
+
+
+def test_a_text_of_any_size_is_not_made() -> None:
+    repeated = made("{{note}}" * 1000, NOTE)
+    assert len(repeated.render({"note": "x" * (MAX_RENDERED // 1000)}).text) <= MAX_RENDERED
+    with pytest.raises(RenderError, match="shorten"):
+        repeated.render({"note": "x" * MAX_RENDERED})
 
 
 def test_the_revision_is_short_and_frozen() -> None:
