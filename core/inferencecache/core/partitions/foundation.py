@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import asyncio
 from typing import Final
 
@@ -39,6 +40,11 @@ def add_asset_settings(parser: SettingsParser) -> None:
             parse=at_least(1),
             help="Copies of every stream and bucket: 1, or 3 with a NATS cluster of three nodes.",
         )
+
+
+def asset_settings(args: argparse.Namespace) -> AssetSettings:
+    """The settings of `add_asset_settings`."""
+    return AssetSettings(args.partitions, args.nats_replicas)
 
 
 class Foundation:

@@ -7,7 +7,7 @@ from typing import Final
 
 import msgspec
 
-from inferencecache.core.partitions.foundation import AssetSettings, add_asset_settings
+from inferencecache.core.partitions.foundation import AssetSettings, add_asset_settings, asset_settings
 from inferencecache.core.service import (
     NatsSettings,
     SettingsParser,
@@ -95,7 +95,7 @@ def read_settings(
         log_format=args.log_format,
         log_level=args.log_level,
         http_address=args.http_bind_address,
-        assets=AssetSettings(args.partitions, args.nats_replicas),
+        assets=asset_settings(args),
         max_entries=args.max_entries,
         snapshot_interval_s=args.snapshot_interval,
         sweep_interval_s=args.sweep_interval,

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from inferencecache.core.index.request import DEFAULT_BLOCK_SIZE
+from inferencecache.core.partitions.foundation import AssetSettings, add_asset_settings, asset_settings
 from inferencecache.core.service import (
     NatsSettings,
     SettingsParser,
@@ -45,6 +46,7 @@ class RouterSettings(msgspec.Struct, frozen=True):
     tls_files: tuple[Path, Path] | None
     block_size: int
     ready_timeout_s: float
+    assets: AssetSettings = AssetSettings()
 
 
 def read_settings(
@@ -53,6 +55,7 @@ def read_settings(
     """Settings from the command line and the environment; a wrong one ends the process with 2."""
     parser = SettingsParser("inferencecache-router", _DESCRIPTION, epilog=_EPILOG, environment=environment)
     add_nats_settings(parser, required=True)
+    add_asset_settings(parser)
     with parser.section("gRPC", "Where gateways and producers call."):
         parser.setting(
             "--grpc-bind-address",
@@ -109,6 +112,7 @@ def read_settings(
         tls_files=files,
         block_size=args.engine_block_size,
         ready_timeout_s=args.ready_timeout,
+        assets=asset_settings(args),
     )
 
 
