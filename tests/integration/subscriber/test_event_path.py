@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 import msgspec
@@ -178,7 +179,7 @@ async def test_a_restart_of_nats_loses_nothing_and_repeats_nothing(
     assert len(tail.incarnations()) == 1
 
 
-@pytest.mark.rule("SUB-115")
+@pytest.mark.rule("SUB-003", "SUB-113", "SUB-115", "SUB-116", "SUB-117")
 async def test_an_outage_longer_than_the_outbox_ends_in_one_full_resync(
     engine: Engine, tail: LogTail, start_sidecar: StartSidecar, nats_server: NatsServer
 ) -> None:
@@ -301,6 +302,23 @@ async def test_an_engine_under_another_topic_is_silence_and_one_warning(
     assert warned["endpoint"] == engine.live_endpoint
     assert tail.held() == set()
     assert sidecar.sidecar.endpoints.port > 0
+
+
+@pytest.mark.rule("SUB-017", "SUB-010")
+async def test_a_sidecar_binds_for_engines_that_connect(tail: LogTail, start_sidecar: StartSidecar) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    start_sidecar(f"--engine-endpoint=tcp://*:{port}", "--replay-endpoint=", "--topic=")
+    async with Engine(topic="whatever", replays=False) as engine:
+        assert engine._live is not None
+        engine._live.connect(f"tcp://127.0.0.1:{port}")
+
+        async def told() -> bool:
+            await engine.store([1], OTHER)
+            return tail.held() == set(keys(*OTHER))
+
+        await eventually_async(told)
 
 
 @pytest.mark.rule("SUB-020")

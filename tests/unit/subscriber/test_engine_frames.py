@@ -24,7 +24,10 @@ LIVE = [name for name in NAMES if "messages" in frames(name)]
 REPLAYED = [name for name in NAMES if "replies" in frames(name)]
 
 
-@pytest.mark.rule("SUB-240", "SUB-241", "SUB-027", "SUB-028", "SUB-029", "SUB-033", "SUB-034")
+@pytest.mark.rule(
+    "SUB-240", "SUB-241", "SUB-027", "SUB-028", "SUB-029", "SUB-030", "SUB-032", "SUB-033", "SUB-034",
+    "SUB-036", "SUB-038", "SUB-040",
+)  # fmt: skip
 @pytest.mark.parametrize("name", LIVE)
 def test_a_frame_decodes_as_stated(name: str) -> None:
     fixture = frames(name)
@@ -32,7 +35,10 @@ def test_a_frame_decodes_as_stated(name: str) -> None:
     assert read == fixture["decoded"]
 
 
-@pytest.mark.rule("SUB-240", "SUB-005", "SUB-100", "SUB-103")
+@pytest.mark.rule(
+    "SUB-240", "SUB-005", "SUB-007", "SUB-070", "SUB-080", "SUB-087", "SUB-090", "SUB-100", "SUB-103",
+    "SUB-108",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("name", "run"), [(name, run) for name in LIVE for run in range(len(frames(name)["runs"]))]
 )

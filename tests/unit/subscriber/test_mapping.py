@@ -176,6 +176,25 @@ def test_predictions_share_the_bound_of_tracked_blocks() -> None:
     assert [report for report in reports if report["op"] == "evict"] == [evict(K2), evict(K1)]
 
 
+@pytest.mark.rule("SUB-049", "SUB-093")
+def test_memory_follows_what_the_engine_holds() -> None:
+    listener = Listener()
+    assert hear(listener, store([], range(4))) == []
+    for number in range(100):
+        hear(listener, store([number], [number, 0, 0, 0]), store([number], [number, 0, 0, 0], medium="CPU"))
+        hear(listener, remove(number))
+        hear(listener, remove(number, medium="CPU"))
+    assert listener.path.tracked_blocks == 0
+    assert listener.path._mapper._held._counts == {}
+
+
+def test_a_chain_that_runs_in_a_circle_is_bounded_like_any_other() -> None:
+    listener = Listener(MappingSettings(max_tracked_blocks=2))
+    hear(listener, store([1], range(1, 5)), store([2], range(5, 9), parent=1))
+    hear(listener, store([1], range(9, 13), parent=2), store([3], range(13, 17), parent=1))
+    assert listener.path.tracked_blocks == 2
+
+
 # ---------------------------------------------------------------------- doubt and full states
 
 
