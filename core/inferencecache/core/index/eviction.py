@@ -29,6 +29,8 @@ from inferencecache.schemas.ids import PROBE_TENANT, TenantId
 from inferencecache.schemas.records import Budget, Credit, CreditedHolds, PolicyApplied, TenantPolicy
 
 DEFAULT_TTL_US: Final = 1800 * SECOND_US
+MOST_TTL_US: Final = 1 << 62
+"""The sum of a time and a time to live is to fit 64 bits."""
 DEFAULT_SWEEP_S: Final = 60
 UNBOUNDED: Final = -1
 _SWEPT: Final = 1 << 15
@@ -78,7 +80,9 @@ class Eviction:
     def ttl_us(self, tenant: str) -> int:
         """Time to live of what the tenant holds and of its statistics [IDX-54]."""
         policy = self._policies.get(tenant)
-        return policy.ttl_us if policy is not None and policy.ttl_us > 0 else DEFAULT_TTL_US
+        if policy is None or policy.ttl_us <= 0:
+            return DEFAULT_TTL_US
+        return min(policy.ttl_us, MOST_TTL_US)
 
     def algorithm(self, tenant: str) -> Algorithm:
         """How the cap chooses among what the tenant holds [IDX-125]."""

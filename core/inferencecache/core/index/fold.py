@@ -235,7 +235,8 @@ class Fold:
     def _evict(self, name: ReplicaName, record: Evicted) -> bool:
         """Answers whether the record made sense. An empty adapter means every one [IDX-45]."""
         try:
-            width, keys = key_array(record.width, record.hashes, record.count)
+            # All empty hashes are one key, so that no count, however large, takes room.
+            width, keys = key_array(record.width, record.hashes, min(record.count, 1))
         except MalformedHashesError:
             return False
         for holder in self._write.holders_of(name):
