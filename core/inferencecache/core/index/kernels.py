@@ -922,12 +922,12 @@ def collect(nodes, holders, slots, access, due, counts, tenant, candidates, heap
     by_key = tenant != ANY
     numbers = _number_mask(nodes)
     size = 0
-    latest = bound[0]["seen"]
+    latest = bound[0]["seen"] if bound[0]["count"] == 0 else NEVER
     for i in range(len(candidates)):
         node = np.int64(candidates[i])
+        if _effective(nodes, holders, node) > latest:
+            continue
         if by_key:
-            if _effective(nodes, holders, node) > latest:
-                continue
             if _first_of(nodes, holders, slots, numbers, node) != node:
                 continue
             _order_key(nodes, holders, node, heap, 0)

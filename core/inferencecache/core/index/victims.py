@@ -25,8 +25,8 @@ from inferencecache.core.index.view import View
 from inferencecache.schemas.ids import TenantId
 
 _SAMPLE: Final = 512
-_RANK: Final = 32
-"""The bound is the order of this rank in a sample: a heap takes about a sixteenth of the candidates."""
+_RANK: Final = 16
+"""The bound is the order of this rank in a sample: a heap takes about a 32nd of the candidates."""
 _ALL: Final = 1 << 13
 """Of up to so many candidates the heap takes all."""
 _COLUMN: Final = 1 << 12
@@ -51,6 +51,7 @@ class VictimQueue:
         self._tenant = tenant
         self._bound = np.zeros(1, kernels.ORDER)
         self._state = np.zeros(3, np.int64)
+        self._columns = RemovedColumns.room(_COLUMN)
         self.reset()
 
     def reset(self) -> None:
@@ -90,7 +91,7 @@ class VictimQueue:
 
     def take(self, most: int) -> Iterator[Removed]:
         """Remove the first `most` holds or keys, if there are so many; to be read to its end."""
-        columns = RemovedColumns.room(max(_COLUMN, self._table.most_holders))
+        columns = self._room()
         while most > 0:
             if not self._size and not self._fill():
                 return
@@ -102,6 +103,12 @@ class VictimQueue:
             most -= victims
             if holds:
                 yield Removed(columns.first(holds), difference, victims)
+
+    def _room(self) -> RemovedColumns:
+        """Columns for many victims, at least for one key's holds."""
+        if len(self._columns.keys) < self._table.most_holders:
+            self._columns = RemovedColumns.room(2 * self._table.most_holders)
+        return self._columns
 
     @property
     def _number(self) -> int:

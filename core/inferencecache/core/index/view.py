@@ -49,7 +49,6 @@ from inferencecache.schemas.records import TIER_COLDEST, TIER_T1
 START: Final = Position()
 _NO_STATS: Final[Mapping[ReplicaId, StatsRow]] = MappingProxyType({})
 _NO_KEYSPACE: Final = -1
-_NO_HOLDER: Final = -1
 
 Part = tuple[Holder, Keys]
 """Keys of one holder."""
@@ -168,16 +167,16 @@ class View:
         holder = replica.holders.get(kind)
         if holder is None:
             holder = self._open(replica, kind)
-        self._count(holder, self.table.hold(holder.number, keys, token_counts, tier, seen_us))
+        self._change(holder, self.table.hold(holder.number, keys, token_counts, tier, seen_us))
         return holder
 
     def release(self, holder: Holder, keys: Keys) -> int:
         """The holder holds these keys no longer; answers how many it did hold."""
-        return self._count(holder, self.table.release(holder.number, keys))
+        return -self._change(holder, self.table.release(holder.number, keys))
 
     def clear(self, holder: Holder) -> int:
         """The holder holds nothing any more; answers how many keys it did hold."""
-        return self._count(holder, self.table.clear(holder.number))
+        return -self._change(holder, self.table.clear(holder.number))
 
     def doubt(self, holder: Holder) -> Keys:
         """All that the holder holds now is uncertain; answers the keys that were not."""
@@ -216,19 +215,23 @@ class View:
         new_keys = np.zeros(len(owners), np.int64)
         self._add(self.table.load(numbers, columns, new, new_keys))
         for index in np.flatnonzero(new).tolist():
-            self._count(owners[index], (int(new[index]), int(new_keys[index]), 0, 0))
+            self._count(owners[index], int(new[index]), int(new_keys[index]))
 
     def remove(self, columns: RemovedColumns, difference: Difference) -> list[Part]:
         """Account for holds that the table removed; answers them by holder."""
         self._add(difference)
         order = np.argsort(columns.owners, kind="stable")
         owners, keys, vanished = columns.owners[order], columns.keys[order], columns.vanished[order]
-        starts = np.flatnonzero(np.diff(owners, prepend=_NO_HOLDER)).tolist()
+        starts = np.flatnonzero(np.concatenate(([True], owners[1:] != owners[:-1])))
+        gone = np.add.reduceat(vanished, starts).tolist()
+        numbers = owners[starts].tolist()
         parts = []
-        for start, end in pairwise([*starts, len(owners)]):
-            holder = self.holders.by_number[int(owners[start])]
+        for number, gone_keys, (start, end) in zip(
+            numbers, gone, pairwise([*starts.tolist(), len(owners)]), strict=True
+        ):
+            holder = self.holders.by_number[number]
             parts.append((holder, keys[start:end]))
-            self._count(holder, (start - end, -int(vanished[start:end].sum()), 0, 0))
+            self._count(holder, start - end, -gone_keys)
         return parts
 
     def credit(self, columns: AccessColumns) -> None:
@@ -262,10 +265,8 @@ class View:
         self.opened(holder)
         return holder
 
-    def _count(self, holder: Holder, difference: Difference) -> int:
-        """Account for a change of what a holder holds; answers how many holds went."""
-        entries, keys = difference[:2]
-        self._add(difference)
+    def _count(self, holder: Holder, entries: int, keys: int) -> None:
+        """The holder holds so many more, and so many more keys are held by anybody."""
         if entries:
             model = holder.keyspace.domain.model
             model.keys += keys
@@ -280,7 +281,12 @@ class View:
                 self.closed(holder)
                 self.table.close_holder(holder.number)
                 self.holders.close(holder)
-        return -entries
+
+    def _change(self, holder: Holder, difference: Difference) -> int:
+        """The table changed what the holder holds; answers how many holds came."""
+        self._add(difference)
+        self._count(holder, difference[0], difference[1])
+        return difference[0]
 
     def _add(self, difference: Difference) -> None:
         self.digest = (self.digest + difference[2]) & MASK
