@@ -25,6 +25,14 @@ def test_a_prompt_has_the_special_tokens_of_its_template_and_no_others(tmp_path:
     assert reference.decode(ids, skip_special_tokens=False).count("<|user|>") == 1
 
 
+@pytest.mark.rule("WIRE-172")
+def test_a_prompt_that_is_rendered_already_is_content_like_any_other(tmp_path: Path) -> None:
+    reference = make_model(tmp_path / "m")
+    twice = f"<s>\n<|user|>{RENDERED}</s>\n<|assistant|>"
+    expected = reference.encode(twice, add_special_tokens=False).ids
+    assert load_tokenizer(tmp_path / "m").encode_prompt(RENDERED) == expected
+
+
 def test_a_text_is_encoded_as_an_engine_encodes_a_completions_prompt(tmp_path: Path) -> None:
     reference = make_model(tmp_path / "m", template=None)
     tokenizer = load_tokenizer(tmp_path / "m")
