@@ -17,25 +17,28 @@ from pathlib import Path
 from random import Random
 
 from tests.oracle.random_log import Mix
+from tests.oracle.tight import tight
 from tests.oracle.trial import DifferenceError, Step, random_steps, run, shortest
 
 TRIAL_STEPS = 500
 SCRIPT = '''"""{reason}"""
 
+from inferencecache.core.index.fold import LogMessage
 from inferencecache.schemas.deltas import *
 from inferencecache.schemas.policy import *
 from inferencecache.schemas.positions import *
 from inferencecache.schemas.records import *
 from inferencecache.schemas.senders import *
-from inferencecache.core.index.fold import LogMessage
 from tests.oracle.routing import Question
+from tests.oracle.tight import tight
 from tests.oracle.trial import *
 
 nan, inf = float("nan"), float("inf")
 
-run([
+with tight({is_tight}):
+    run([
 {steps}
-])
+    ])
 '''
 
 
@@ -52,12 +55,15 @@ def main(given: Sequence[str] | None = None) -> int:
     started = shown = time.monotonic()
     done = trial = 0
     while done < arguments.ops:
+        is_tight = trial % 2 == 1
         steps = list(islice(trial_steps(seed, trial), min(TRIAL_STEPS, arguments.ops - done)))
         try:
-            run(steps)
+            with tight(is_tight):
+                run(steps)
         except DifferenceError as error:
             print(f"trial {trial}: {error}; shortening", flush=True)
-            report(error.steps, arguments.script)
+            with tight(is_tight):
+                report(error.steps, is_tight, arguments.script)
             return 1
         done += len(steps)
         trial += 1
@@ -69,7 +75,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 def trial_steps(seed: int, trial: int) -> Iterator[Step]:
-    """The steps of one trial; every other one leaves something out, so that other paths get longer."""
+    """The steps of one trial; most leave something out, so that other paths get longer."""
     random = Random(f"{seed}/{trial}")  # noqa: S311 - makes inputs, not secrets
     mix = Mix(
         grpc=random.random() < 0.8,
@@ -77,11 +83,12 @@ def trial_steps(seed: int, trial: int) -> Iterator[Step]:
         epochs=random.random() < 0.5,
         departures=random.random() < 0.7,
         wild_clocks=random.random() < 0.7,
+        wide=random.random() < 0.05,
     )
     return random_steps(random, mix)
 
 
-def report(failing: list[Step], path: Path | None) -> None:
+def report(failing: list[Step], is_tight: bool, path: Path | None) -> None:
     """Print, and write, a script of the fewest steps."""
     steps = shortest(failing)
     try:
@@ -89,7 +96,9 @@ def report(failing: list[Step], path: Path | None) -> None:
         reason = "it does not happen again"
     except DifferenceError as error:
         reason = error.reason
-    script = SCRIPT.format(reason=reason, steps="\n".join(f"    {step!r}," for step in steps))
+    script = SCRIPT.format(
+        reason=reason, is_tight=is_tight, steps="\n".join(f"        {step!r}," for step in steps)
+    )
     print(script)
     if path is not None:
         path.write_text(script)

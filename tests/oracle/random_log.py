@@ -73,6 +73,7 @@ HASHES: Final = {
     9: (b"abcdefg\x07\x00", b"block-001", b"block-002"),
     32: (b"\x00" * 32, b"x" * 32, b"y" * 32),
 }
+MANY: Final = tuple(number.to_bytes(8, "big") for number in range(0, 2**64, 2**64 // 600))
 COUNTS: Final = (16, 64, 64, 64, 128, 128, 512, 1, 0, -1, 2**31 - 1, -(2**31))
 TIERS: Final = (0, 1, 1, 2, 3, 4, 99, -1, 2**31 - 1)
 RATES: Final = (0.0, 0.1, 0.5, 0.8, 1.0, 1.5, -0.5, float("nan"), float("inf"), float("-inf"))
@@ -94,10 +95,12 @@ class Mix:
     begins: bool = True
     grpc: bool = True
     evictions: bool = True
-    """Policies, quotas, caps and credits, and with them everything that is evicted for room."""
+    """Policies, quotas, caps and credits, and with them all that is evicted for room."""
     epochs: bool = True
     departures: bool = True
     wild_clocks: bool = True
+    wide: bool = False
+    """Thousands of keys instead of dozens."""
 
 
 ALL: Final = Mix()
@@ -117,6 +120,8 @@ class RandomLog:
         self.claims = 0
         self.incarnations = 0
         self.producers: dict[tuple[str, str, str], _Producer] = {}
+        self.scale = 50 if mix.wide else 1
+        self.hashes = HASHES | {8: HASHES[8] + MANY} if mix.wide else HASHES
 
     # ------------------------------------------------------------------ messages
 
@@ -239,13 +244,13 @@ class RandomLog:
 
     def _quotas(self) -> tuple[TenantQuota, ...]:
         return tuple(
-            TenantQuota(TenantId(tenant), self.random.choice((0, 3, 6, 20, 20, 40, 40, 40, -1)))
+            TenantQuota(TenantId(tenant), self.random.choice((0, 3, 6, 20, 20, 40, 40, 40, -1)) * self.scale)
             for tenant in ("t", "u", "", PROBE_TENANT)
             if self._one_in(3)
         )
 
     def _budget(self) -> tuple[Sender, Batch]:
-        entries = self.random.choice((-1, -1, 0, 8, 20, 40, 40, 60))
+        entries = self.random.choice((-1, -1, 0, 8, 20, 40, 40, 60)) * self.scale
         return ControlSender("o"), Batch(records=(Budget(*self._by_owner(), entries, self._quotas()),))
 
     def _credit(self) -> tuple[Sender, Batch]:
@@ -299,9 +304,11 @@ class RandomLog:
         return Gap(self.random.choice((0, 1, 5)))
 
     def _hashes(self) -> list[bytes]:
-        alphabet = HASHES[self.random.choice((0, 1, 2, 7, 8, 8, 8, 8, 8, 8, 8, 8, 9, 32))]
+        alphabet = self.hashes[self.random.choice((0, 1, 2, 7, 8, 8, 8, 8, 8, 8, 8, 8, 9, 32))]
         if self._one_in(2):
-            return list(alphabet[: self.random.randint(1, len(alphabet))])
+            most = self.random.randint(1, min(300, len(alphabet)))
+            start = self.random.choice((0, 0, self.random.randrange(len(alphabet))))
+            return list(alphabet[start : start + most])
         return [self.random.choice(alphabet) for _ in range(self.random.choice((0, 1, 1, 2, 4)))]
 
     def _stored(self) -> Stored:
@@ -355,7 +362,7 @@ class RandomLog:
             ttft_ms=one((0, 50, 199, 200, -5)),
         )
         if self._one_in(3):
-            prefix_hash, tokens = one(one(list(HASHES.values()))), one((0, 5, 64, 2000))
+            prefix_hash, tokens = one(one(list(self.hashes.values()))), one((0, 5, 64, 2000))
             question = msgspec.structs.replace(question, prefix_hash=prefix_hash, prefix_token_count=tokens)
         elif self._one_in(12):
             return msgspec.structs.replace(question, token_ids=tuple(range(one((0, 5, 16, 40)))))

@@ -6,6 +6,7 @@ that shows a difference is a script that reproduces it.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
@@ -103,6 +104,8 @@ class Trial:
             case Restored():
                 difference = self._publish(1 << 20) if self.naive.owner else self.take(Reloaded())
                 self.fold = load_fold(encode_snapshot(self.fold, Position()))
+                self.naive.evictions.clear()
+                self.naive.tenant_evictions.clear()
                 return difference or self._state()
             case Reloaded():
                 self.follower = load_view(encode_snapshot(self.fold, Position()))
@@ -131,6 +134,10 @@ class Trial:
             or _unequal("entries", entries(naive), view.entries)
             or _unequal("digest", digest(naive), view.digest)
             or _unequal("access digest", access_digest(naive), view.access_digest)
+            or _unequal("evictions", _counted(naive.evictions), _counted(self.fold.evictions))
+            or _unequal(
+                "tenant evictions", _counted(naive.tenant_evictions), _counted(self.fold.tenant_evictions)
+            )
         )
 
     def _ask(self, asked: Asked) -> str | None:
@@ -197,8 +204,12 @@ def entries(naive: NaiveFold) -> int:
     return sum(key.tenant != PROBE_TENANT for key in naive.holds)
 
 
+def _counted(counter: Counter[_T]) -> set[tuple[_T, int]]:
+    return set((+counter).items())
+
+
 def _unequal(what: str, expected: object, got: object) -> str | None:
-    return None if repr(expected) == repr(got) else f"{what}: the model says {expected},\n  the product {got}"
+    return None if expected == got else f"{what}: the model says {expected},\n  the product {got}"
 
 
 def random_steps(random: Random, mix: Mix = ALL) -> Iterator[Step]:
