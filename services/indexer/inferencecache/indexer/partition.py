@@ -136,7 +136,7 @@ class PartitionIndexer:
     def caught_up(self) -> bool:
         """Is the state at the head of the log, so that this indexer may own the partition?"""
         state = self._state
-        return state is not None and state.folding.caught_up and state.telling.knows_deltas
+        return state is not None and state.folding.caught_up and (state.telling.knows_deltas or self.owned)
 
     @property
     def restorations_from_log(self) -> int:
