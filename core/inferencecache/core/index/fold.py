@@ -14,11 +14,11 @@ from collections import Counter
 from typing import Final, Literal, NamedTuple
 
 import msgspec
-import numpy as np
 
 from inferencecache.core.index.changes import ChangeLog
 from inferencecache.core.index.clock import SECOND_US, LogClock
 from inferencecache.core.index.eviction import DEFAULT_SWEEP_S, Eviction
+from inferencecache.core.index.holders import Replica
 from inferencecache.core.index.keys import MalformedHashesError, key_array
 from inferencecache.core.index.view import View
 from inferencecache.core.index.writer import Writer, changed
@@ -175,7 +175,7 @@ class Fold:
         message_us = self.clock.message_time(position.time_ns)
         replica = self.view.holders.replica(name)
         row = heard = changed(replica.row or ReplicaRow(name), heard_us=message_us)
-        self._write.put_row(heard)
+        self._write.set_row(replica, heard)
         observed_us = self.clock.observed(message_us, batch.age_ms)
         is_literal = sender.channel == "g"
         malformed, misplaced, is_update = decoded.malformed, 0, False
@@ -185,15 +185,15 @@ class Fold:
                 time_us = self.clock.literal(record.timestamp_us, observed_us)
             match record:
                 case Stored():
-                    malformed += not self._store(name, record, time_us)
+                    malformed += not self._store(replica, record, time_us)
                     is_update = True
                 case Evicted():
-                    malformed += not self._evict(name, record)
+                    malformed += not self._evict(replica, record)
                 case Stats():
                     row = changed(row, stats=_stats_row(record, time_us))
                     is_update = True
                 case Cleared():
-                    self._write.clear(name)
+                    self._write.clear(replica)
                     row = changed(row, stats=None)
                 case Event():
                     if record.type == REPLICA_UPDATED and row.stats is not None:
@@ -201,45 +201,42 @@ class Fold:
                 case Alive() if sender.channel == "e":
                     row = changed(row, alive_us=time_us)
                 case Gap() if sender.channel == "e":
-                    self._write.doubt(name)
+                    self._write.doubt(replica)
                 case Complete() if sender.channel == "e":
-                    self._write.release_uncertain(name)
+                    self._write.release_uncertain(replica)
                 case Begin() if sender.channel == "e":
                     pass
                 case _:
                     misplaced += 1
         if row is not heard:
-            self._write.put_row(row)
+            self._write.set_row(replica, row)
         if is_update:
             self._eviction.enforce(name.tenant)
         return Folded((), None, malformed, misplaced, decoded.unknown)
 
-    def _store(self, name: ReplicaName, record: Stored, seen_us: int) -> bool:
+    def _store(self, replica: Replica, record: Stored, seen_us: int) -> bool:
         """Answers whether the record made sense; one without a scheme does, but is empty [IDX-21]."""
         if record.scheme == "":
             return True
-        if len(record.token_counts) % 4:
-            return False
-        token_counts = np.frombuffer(record.token_counts, np.int32)
+        count, rest = divmod(len(record.token_counts), 4)
         try:
-            width, keys = key_array(record.width, record.hashes, len(token_counts))
+            width, keys = key_array(record.width, record.hashes, count)
         except MalformedHashesError:
             return False
-        if len(keys) != len(token_counts):
+        if rest or len(keys) != count:
             return False
-        replica = self.view.holders.replica(name)
         kind = (record.scheme, record.adapter, width)
-        self._write.hold(replica, kind, keys, token_counts, _stored_tier(record.tier), seen_us)
+        self._write.hold(replica, kind, keys, record.token_counts, _stored_tier(record.tier), seen_us)
         return True
 
-    def _evict(self, name: ReplicaName, record: Evicted) -> bool:
+    def _evict(self, replica: Replica, record: Evicted) -> bool:
         """Answers whether the record made sense. An empty adapter means every one [IDX-45]."""
         try:
             # All empty hashes are one key, so that no count, however large, takes room.
             width, keys = key_array(record.width, record.hashes, min(record.count, 1))
         except MalformedHashesError:
             return False
-        for holder in self._write.holders_of(name):
+        for holder in list(replica.holders.values()):
             of = holder.name
             if of.width == width and record.adapter in {"", of.adapter}:
                 self._write.release(holder, keys)
@@ -272,22 +269,21 @@ class Fold:
         if batch.sequence <= life.sequence:
             return "duplicate", None
         if batch.sequence > life.sequence + 1:
-            self._write.doubt(name)
+            self._write.doubt(self.view.holders.replica(name))
             return "jump", ResyncRequest("resync", incarnation, life.begun_at)
         life.sequence = batch.sequence
         return None, None
 
     def _begin(self, name: ReplicaName, position: Position, batch: Batch, begin: Begin) -> None:
         """Another incarnation: earlier holds go, unless it certainly reads the same engine process."""
-        life = self.lives.get(name)
+        life, begun_at = self.lives.get(name), position.sequence
+        replica = self.view.holders.replica(name)
+        self._write.set_row(replica, ReplicaRow(name, batch.incarnation, begun_at, stats=replica.stats))
         if begin.engine and life is not None and begin.engine == life.engine:
-            self._write.doubt(name)
+            self._write.doubt(replica)
         else:
-            self._write.clear(name)
-        begun_at = position.sequence
+            self._write.clear(replica)
         self.lives[name] = Life(batch.incarnation, begun_at, batch.sequence, begin.pod_uid, begin.engine)
-        row = self.view.holders.replica(name).row or ReplicaRow(name)
-        self._write.put_row(changed(row, incarnation=batch.incarnation, begun_at=begun_at, alive_us=0))
 
     # ---------------------------------------------------------------------- about the partition
 
@@ -348,17 +344,17 @@ class Fold:
         """Statistics go when nothing was heard of them for one time to live [IDX-149]; so does the row, and
         with it the incarnation, of a replica that has none and holds nothing.
         """
-        for name, row in self.view.rows.items():
-            ttl_us = self._eviction.ttl_us(name.tenant)
-            stats = row.stats
-            if stats is not None and now_us - stats.live_us >= ttl_us:
-                stats = None
-                self._write.put_row(changed(row, stats=None))
-            if stats is None and now_us - row.heard_us >= ttl_us and not self._write.holders_of(name):
-                self._write.forget_row(name)
-                life = self.lives.get(name)
+        for replica in list(self.view.holders.replicas.values()):
+            row, ttl_us = replica.row, self._eviction.ttl_us(replica.name.tenant)
+            if row is None:
+                continue
+            if row.stats is not None and now_us - row.stats.live_us >= ttl_us:
+                self._write.set_row(replica, changed(row, stats=None))
+            if replica.stats is None and not replica.holders and now_us - row.heard_us >= ttl_us:
+                self._write.forget_row(replica)
+                life = self.lives.get(replica.name)
                 if life is not None and life.gone_us is None:
-                    del self.lives[name]
+                    del self.lives[replica.name]
 
     def _forget_gone(self, now_us: int) -> None:
         """A deleted pod is remembered for a while."""
@@ -380,8 +376,9 @@ class Fold:
             is_named = name.tenant == gone.tenant and _is_rank_of(name.replica, gone.replica)
             if is_named and life.pod_uid == gone.pod_uid:
                 life.gone_us = gone_us
-                self._write.clear(name)
-                self._write.forget_row(name)
+                replica = self.view.holders.replica(name)
+                self._write.clear(replica)
+                self._write.forget_row(replica)
 
 
 def _stored_tier(tier: int) -> int:

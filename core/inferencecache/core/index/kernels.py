@@ -767,6 +767,15 @@ def sweep(
     return -written, -gone_keys, entry, access_entry
 
 
+@kernel(types.void, _nodes, _i64s, _i64s)
+def newest(nodes, counts, out):
+    """The latest time at which each holder stored anything, where `out` has an earlier one."""
+    for node in range(counts[USED]):
+        of = nodes[node]
+        if of["holder"] != NONE:
+            out[of["holder"]] = max(out[of["holder"]], of["seen"])
+
+
 @part
 def _is_of(holders, holder, tenant):
     """Is the holder of this tenant, or of any but the reserved one?"""

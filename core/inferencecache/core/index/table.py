@@ -114,9 +114,10 @@ class HoldTable:
         return int(self._counts[kernels.ENTRIES])
 
     @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays, whether touched or not."""
-        return sum(array.nbytes for array in (self._nodes, self._slots, self._access, self._due))
+    def used_bytes(self) -> int:
+        """Bytes of the arrays, without the part of the pool that was never used."""
+        per_node = kernels.NODE.itemsize + (self._access.itemsize if self._is_indexer else 0)
+        return int(self._counts[kernels.USED]) * per_node + self._slots.nbytes + self._due.nbytes
 
     def _size_pool(self, capacity: int) -> None:
         """Make room for `capacity` holds and place those there are."""
@@ -257,6 +258,12 @@ class HoldTable:
         nodes = self.nodes_of_holders((holder,), self.holds_of(holder))
         keys: Keys = self._nodes["key"][nodes]
         return keys
+
+    def newest_us(self) -> Times:
+        """When each holder last stored anything, by its number."""
+        times = np.full(self._used_holders, np.iinfo(np.int64).min)
+        kernels.newest(self._nodes, self._counts, times)
+        return times
 
     def all_due(self) -> None:
         """Any hold may be past its time to live, whatever was known."""

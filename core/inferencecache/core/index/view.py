@@ -6,10 +6,10 @@ ends stand at the same digest after the same range of the log. It answers the qu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final, Literal
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 import numpy as np
@@ -52,6 +52,14 @@ _NO_KEYSPACE: Final = -1
 
 Part = tuple[Holder, Keys]
 """Keys of one holder."""
+
+
+class Holding(NamedTuple):
+    """How many keys a holder holds, and when it last stored one."""
+
+    name: HolderName
+    entries: int
+    newest_us: int
 
 
 class DeltaMismatchError(Exception):
@@ -107,6 +115,12 @@ class View:
         """The rows of all replicas that have one."""
         replicas = self.holders.replicas.values()
         return {replica.name: replica.row for replica in replicas if replica.row is not None}
+
+    def holdings(self) -> Iterator[Holding]:
+        """What each holder holds, in any order; a pass over all holds."""
+        newest_us = self.table.newest_us().tolist()
+        for number, holder in self.holders.by_number.items():
+            yield Holding(holder.name, holder.entries, newest_us[number])
 
     # ---------------------------------------------------------------------------------- answers
 
@@ -186,13 +200,13 @@ class View:
 
     def put_row(self, row: ReplicaRow) -> None:
         """The replica has this row from now on."""
-        self._set_row(self.holders.replica(row.name), row)
+        self.set_row(self.holders.replica(row.name), row)
 
     def forget_row(self, name: ReplicaName) -> None:
         """The replica has no row any more; one that has none is no error."""
         replica = self.holders.replicas.get((name.tenant, name.model, name.replica))
         if replica is not None:
-            self._set_row(replica, None)
+            self.set_row(replica, None)
             self.holders.forget(replica)
 
     def start_time(self, time_us: int) -> None:
@@ -201,7 +215,7 @@ class View:
         self._add(self.table.restamp(time_us))
         for replica in self.holders.replicas.values():
             if replica.row is not None:
-                self._set_row(replica, _restamped(replica.row, time_us))
+                self.set_row(replica, _restamped(replica.row, time_us))
 
     def open_holder(self, name: HolderName) -> Holder:
         """The holder of that name, for a loader that gives it something to hold."""
@@ -238,7 +252,8 @@ class View:
         """Add to access counts, whose owners are the table's numbers."""
         self._add(self.table.credit(*columns))
 
-    def _set_row(self, replica: Replica, row: ReplicaRow | None) -> None:
+    def set_row(self, replica: Replica, row: ReplicaRow | None) -> None:
+        """As `put_row` and `forget_row`, of a replica that is at hand; it stays known."""
         hash_ = row_hash(row) if row is not None else 0
         self.digest = (self.digest + hash_ - replica.row_hash) & MASK
         before_us, before = replica.alive_us, replica.stats

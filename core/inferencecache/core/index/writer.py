@@ -10,7 +10,7 @@ import numpy as np
 from inferencecache.core.index.changes import ChangeLog, Mark
 from inferencecache.core.index.holders import Holder, HolderKind, Replica
 from inferencecache.core.index.keys import Keys
-from inferencecache.core.index.table import AccessColumns, Counts, Marks
+from inferencecache.core.index.table import AccessColumns, Marks
 from inferencecache.core.index.victims import Removed, Victims
 from inferencecache.core.index.view import View
 from inferencecache.schemas.deltas import (
@@ -20,7 +20,6 @@ from inferencecache.schemas.deltas import (
     HolderName,
     Released,
     ReplicaForgotten,
-    ReplicaName,
     ReplicaRow,
     TimeStarted,
 )
@@ -36,13 +35,13 @@ class Writer:
         self.victims = Victims(view)
 
     def hold(
-        self, replica: Replica, kind: HolderKind, keys: Keys, token_counts: Counts, tier: int, seen_us: int
+        self, replica: Replica, kind: HolderKind, keys: Keys, token_counts: bytes, tier: int, seen_us: int
     ) -> None:
-        """The replica holds these keys, certainly."""
-        holder = self.view.hold(replica, kind, keys, token_counts, tier, seen_us)
+        """The replica holds these keys, certainly; one int32 of `token_counts` each."""
+        counts = np.frombuffer(token_counts, np.int32)
+        holder = self.view.hold(replica, kind, keys, counts, tier, seen_us)
         if holder is not None:
-            held = Held(0, tier, seen_us, keys.tobytes(), token_counts.tobytes())
-            self.changes.note(holder.name, held)
+            self.changes.note(holder.name, Held(0, tier, seen_us, keys.tobytes(), token_counts))
             self.victims.held(holder, keys, seen_us)
 
     def release(self, holder: Holder, keys: Keys) -> None:
@@ -61,39 +60,33 @@ class Writer:
         self.changes.note(holder.name, Released(0, keys.tobytes()))
         self.victims.released(holder, keys)
 
-    def release_uncertain(self, name: ReplicaName) -> None:
+    def release_uncertain(self, replica: Replica) -> None:
         """The replica no longer holds what it held uncertainly."""
-        for holder in self.holders_of(name):
+        for holder in list(replica.holders.values()):
             self.release(holder, self.view.table.uncertain_keys(holder.number))
 
-    def holders_of(self, name: ReplicaName) -> list[Holder]:
-        """What a replica holds, by kind."""
-        replica = self.view.holders.replicas.get((name.tenant, name.model, name.replica))
-        return list(replica.holders.values()) if replica is not None else []
-
-    def clear(self, name: ReplicaName) -> None:
+    def clear(self, replica: Replica) -> None:
         """The replica holds nothing any more."""
-        for holder in self.holders_of(name):
-            is_watched = self.victims.watches(name.tenant)
+        for holder in list(replica.holders.values()):
+            is_watched = self.victims.watches(replica.name.tenant)
             keys = self.view.table.keys_of(holder.number) if is_watched else None
             self.view.clear(holder)
             self.changes.note(holder.name, HolderCleared(0))
             if keys is not None:
                 self.victims.released(holder, keys)
 
-    def doubt(self, name: ReplicaName) -> None:
+    def doubt(self, replica: Replica) -> None:
         """All that the replica holds now is uncertain."""
-        for holder in self.holders_of(name):
+        for holder in replica.holders.values():
             keys = self.view.doubt(holder)
             if len(keys):
                 self.changes.note(holder.name, HolderDoubted(0))
                 self.victims.aged(holder, keys)
 
-    def put_row(self, row: ReplicaRow) -> None:
+    def set_row(self, replica: Replica, row: ReplicaRow) -> None:
         """The replica has this row."""
-        replica = self.view.holders.replica(row.name)
         is_older = row.alive_us < replica.alive_us
-        self.view.put_row(row)
+        self.view.set_row(replica, row)
         self.changes.note_row(row)
         if is_older:
             for holder in replica.holders.values():
@@ -104,10 +97,11 @@ class Writer:
         owners = np.full(len(keys), holder.number, np.int32)
         self.view.credit(AccessColumns(owners, keys, counts))
 
-    def forget_row(self, name: ReplicaName) -> None:
+    def forget_row(self, replica: Replica) -> None:
         """The replica has no row any more."""
-        self.view.forget_row(name)
-        self.changes.note_row(ReplicaForgotten(name))
+        self.view.set_row(replica, None)
+        self.view.holders.forget(replica)
+        self.changes.note_row(ReplicaForgotten(replica.name))
 
     def start_time(self, time_us: int) -> None:
         """Log time begins."""
