@@ -2,9 +2,10 @@
 
 A snapshot is a sequence of frames: 4 bytes of length, 8 bytes of XXH3-64 (both little-endian) and a
 section in MessagePack. The header comes first, then holder names, holds and replica rows; then what only
-indexers need, access counts and the fold's own memory; then the end, without which it is incomplete.
-Reading takes the stream as it comes and has at most one frame of it in hand. The digests of what was read
-must be those of the header.
+indexers need, access counts and the fold's own memory; then the end, without which it is incomplete, and
+whose seal shows that no frame before it is lost, repeated, moved or another snapshot's. Reading takes the
+stream as it comes and has at most one frame of it in hand. The digests of what was read must be those of
+the header.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
-from xxhash import xxh3_64_intdigest
+from xxhash import xxh3_64, xxh3_64_intdigest
 
 from inferencecache.core.index.clock import LogClock
 from inferencecache.core.index.fold import Fold, Life
@@ -108,7 +109,9 @@ class _Memory(_Section, frozen=True, tag=7):
 
 
 class _End(_Section, frozen=True, tag=8):
-    pass
+    """`seal` is the XXH3-64 of the heads, length and checksum, of all frames before this one."""
+
+    seal: int
 
 
 _encoder = msgspec.msgpack.Encoder()
@@ -127,15 +130,28 @@ def encode_snapshot(fold: Fold, delta: Position, partition: str = "") -> Iterato
     the last chunk is taken.
     """
     chunk = bytearray()
-    for section in _sections(fold, delta, partition):
-        payload = _encoder.encode(section)
-        chunk += _FRAME.pack(len(payload), xxh3_64_intdigest(payload))
-        chunk += payload
+    for frame in _frames(_sections(fold, delta, partition)):
+        chunk += frame
         while len(chunk) >= CHUNK_BYTES:
             yield bytes(chunk[:CHUNK_BYTES])
             del chunk[:CHUNK_BYTES]
     if chunk:
         yield bytes(chunk)
+
+
+def _frames(sections: Iterator[_Section]) -> Iterator[bytes]:
+    """The sections and the end, framed."""
+    seal = xxh3_64()
+    for section in sections:
+        head, payload = _framed(section)
+        seal.update(head)
+        yield head + payload
+    yield b"".join(_framed(_End(seal.intdigest())))
+
+
+def _framed(section: _Section) -> tuple[bytes, bytes]:
+    payload = _encoder.encode(section)
+    return _FRAME.pack(len(payload), xxh3_64_intdigest(payload)), payload
 
 
 def _sections(fold: Fold, delta: Position, partition: str) -> Iterator[_Section]:
@@ -168,7 +184,6 @@ def _sections(fold: Fold, delta: Position, partition: str) -> Iterator[_Section]
     for lives in _parts(list(fold.lives.items())):
         yield _Lives(lives)
     yield _Memory(fold.clock, fold.gone_uids, fold.policy, fold.budget)
-    yield _End()
 
 
 def _parts(items: Sequence[_T]) -> Iterator[tuple[_T, ...]]:
@@ -213,6 +228,7 @@ class SnapshotDecoder:
         self._holders: list[Holder] = []
         self._numbers = np.zeros(0, np.int32)
         self._is_ended = False
+        self._seal = xxh3_64()
         self.header: Header | None = None
 
     def feed(self, chunk: bytes) -> None:
@@ -231,6 +247,7 @@ class SnapshotDecoder:
             if xxh3_64_intdigest(payload) != check:
                 raise UnreadableSnapshotError("a frame's checksum is wrong")
             self._take(payload)
+            self._seal.update(_FRAME.pack(length, check))
             start = end
         del pending[:start]
 
@@ -276,6 +293,8 @@ class SnapshotDecoder:
                 for row in section.rows:
                     self._view.put_row(row)
             case _End():
+                if section.seal != self._seal.intdigest():
+                    raise UnreadableSnapshotError("frames are missing, repeated or out of place")
                 self._is_ended = True
             case _ if self._fold is not None:
                 self._read_memory(self._fold, section)
