@@ -42,28 +42,27 @@ def run(name: str, seed: int, seconds: float, most: int = MOST_INPUTS) -> int:
         process = context.Process(target=_work, args=(there, last, name, seed, seconds, most))
         process.start()
         there.close()
-        result = _receive(here, seconds + _GRACE_S)
-        if result is None:
+        stands_still = not here.poll(seconds + _GRACE_S)
+        if stands_still:
             process.kill()
+        result = _receive(here)
         process.join()
         if result is None:
             data = last.read_bytes() if last.exists() else b""
-            ending = f"the process ended with {process.exitcode} (-9: it was stopped as it stood still)"
-            result = Result(0, Failure(data, ending))
-        if result.failure is not None:
-            raise FuzzFailureError(_told(name, seed, result.failure))
-        return result.inputs
+            ending = "it stood still" if stands_still else f"exit code {process.exitcode}"
+            result = Result(0, Failure(data, f"the process ended without a result: {ending}"))
+    if result.failure is not None:
+        raise FuzzFailureError(_told(name, seed, result.failure))
+    return result.inputs
 
 
-def _receive(connection: Connection, timeout_s: float) -> Result | None:
+def _receive(connection: Connection) -> Result | None:
     try:
-        if connection.poll(timeout_s):
-            result = connection.recv()
-            assert isinstance(result, Result)
-            return result
+        result = connection.recv()
     except EOFError:
-        pass
-    return None
+        return None
+    assert isinstance(result, Result)
+    return result
 
 
 def _work(connection: Connection, last: Path, name: str, seed: int, seconds: float, most: int) -> None:
