@@ -186,16 +186,18 @@ def everything(view: NaiveView | View, naive: NaiveFold) -> list[tuple[str, obje
         answers.append((f"has_model{pair}", view.has_model(*pair)))
         answers.append((f"distinct_keys{pair}", view.distinct_keys(*pair)))
         answers.append((f"stats{pair}", sorted(view.stats(*pair).items())))
-        for scheme in ("vllm", "sglang", "other"):
-            scope = Scope(*pair, HashScheme(scheme))
-            answers.append((f"members{scope}", list(view.members(scope))))
-            for adapter in map(AdapterId, ("", "a", "b")):
-                for chain in HASHES.values():
-                    runs = view.leading_runs(scope, adapter, chain, now_us, ttl_us)
-                    answers.append((f"leading_runs{scope, adapter, chain}", sorted(runs)))
-                    for hash_ in chain:
-                        hits = view.exact(scope, adapter, hash_, now_us, ttl_us)
-                        answers.append((f"exact{scope, adapter, hash_}", sorted(hits)))
+    for tenant, model, scheme, adapter_ in sorted(
+        {key[:4] for key in naive.holds} | {("t", "m", "other", "")}
+    ):
+        scope = Scope(TenantId(tenant), ModelId(model), HashScheme(scheme))
+        adapter = AdapterId(adapter_)
+        answers.append((f"members{scope}", list(view.members(scope))))
+        for chain in HASHES.values():
+            runs = view.leading_runs(scope, adapter, chain, now_us, ttl_us)
+            answers.append((f"leading_runs{scope, adapter, chain}", sorted(runs)))
+            for hash_ in chain:
+                hits = view.exact(scope, adapter, hash_, now_us, ttl_us)
+                answers.append((f"exact{scope, adapter, hash_}", sorted(hits)))
     return answers
 
 
