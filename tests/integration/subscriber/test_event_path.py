@@ -26,9 +26,9 @@ from inferencecache.schemas.records import (
     Stored,
 )
 from inferencecache.schemas.requests import ResyncRequest
-from tests.integration.subscriber.conftest import LogTail, StartSidecar, keys
 from tests.support.engine import Engine, numbered_prompts, stored
 from tests.support.nats import NatsServer
+from tests.support.sidecar import LogTail, StartSidecar, keys
 from tests.support.waiting import eventually
 
 PROMPT = (1, 2, 3, 4, 5, 6, 7, 8)

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 
 from inferencecache.schemas.records import Stored
-from tests.integration.subscriber.conftest import LogTail, keys
 from tests.support.engine import Engine
 from tests.support.nats import NatsServer
+from tests.support.sidecar import LogTail, keys
 from tests.support.waiting import eventually
 
 PROMPT = tuple(range(7_654_321, 7_654_329))
