@@ -174,3 +174,28 @@ async def test_hostile_messages_are_dropped_and_counted(plane: DataPlane) -> Non
     state = indexer.partitions[PARTITION].state
     assert state is not None
     assert state.folding.dropped["undecodable"] >= 12
+
+
+async def test_a_full_snapshot_store_gives_up_bases_for_replay(plane: DataPlane) -> None:
+    indexer = await plane.owner()
+    log = await plane.log()
+    state = indexer.partitions[PARTITION].state
+    assert state is not None
+    machine = state.telling.snapshots
+    await eventually(lambda: machine.referenced_count == 1 and not machine.busy)
+    config = (await jetstream.stream_info(log, "OBJ_IC_SNAPSHOTS")).config
+    await jetstream.update_stream(log, config | {"max_bytes": 2_000_000})
+    snapshots = Objects(log, "IC_SNAPSHOTS")
+    base = f"1/{PARTITION}/999999-other-0000"
+    room = 2_000_000 - (await jetstream.stream_info(log, "OBJ_IC_SNAPSHOTS")).state.bytes
+    await snapshots.put(base, [bytes(room - 1000)])
+    producer = await plane.producer("r1")
+    await producer.begin()
+    await producer.store(1, 200)
+    await log.send(snapshot_request_subject(1, PARTITION), b"")
+    await eventually(lambda: machine.dropped_count > 0)
+    async with asyncio.timeout(10):
+        while base in [each.name for each in await snapshots.stored()]:
+            await asyncio.sleep(0.01)
+    await log.send(snapshot_request_subject(1, PARTITION), b"")
+    await eventually(lambda: machine.referenced_count == 2)

@@ -138,17 +138,28 @@ def test_bases_are_offered_once_best_first() -> None:
     assert choice.next(None) is None
 
 
-def test_the_first_object_of_each_hour_stays_while_the_log_reaches_it() -> None:
-    def entry(hour: int, minute: int, log: int) -> SnapshotObject:
-        name = object_name(1, 0, Position(log), OwnerId("a"), f"r{log}")
-        return SnapshotObject(name, hour * 3600.0 + minute * 60.0)
+def entry(hour: int, minute: int, log: int) -> SnapshotObject:
+    name = object_name(1, 0, Position(log), OwnerId("a"), f"r{log}")
+    return SnapshotObject(name, hour * 3600.0 + minute * 60.0, 10)
 
-    objects = [entry(1, 5, 100), entry(1, 40, 200), entry(2, 1, 300), entry(2, 30, 400), entry(2, 59, 500)]
-    refs = Refs(
-        SnapshotRef(objects[4].name, 0, Position(), Position(), LogEpoch("e")),
-        SnapshotRef(objects[3].name, 0, Position(), Position(), LogEpoch("e")),
-    )
-    assert superfluous(objects, refs, log_first=1) == [objects[1].name]
-    assert superfluous(objects, refs, log_first=101) == [objects[1].name]
-    assert superfluous(objects, refs, log_first=102) == [objects[0].name]
-    assert superfluous(objects, refs, log_first=302) == [objects[n].name for n in (0, 1, 2)]
+
+OBJECTS = [entry(1, 5, 100), entry(1, 40, 200), entry(2, 1, 300), entry(2, 30, 400), entry(2, 59, 500)]
+NAMES = [each.name for each in OBJECTS]
+REFS = Refs(
+    SnapshotRef(NAMES[4], 0, Position(), Position(), LogEpoch("e")),
+    SnapshotRef(NAMES[3], 0, Position(), Position(), LogEpoch("e")),
+)
+
+
+def test_the_first_object_of_each_hour_stays_while_the_log_reaches_it() -> None:
+    assert superfluous(OBJECTS, REFS, 1, room=100) == [NAMES[1]]
+    assert superfluous(OBJECTS, REFS, 101, room=100) == [NAMES[1]]
+    assert superfluous(OBJECTS, REFS, 102, room=100) == [NAMES[0]]
+    assert superfluous(OBJECTS, REFS, 302, room=100) == NAMES[:3]
+
+
+def test_bases_for_replay_take_only_the_room_there_is() -> None:
+    assert superfluous(OBJECTS, REFS, 1, room=20) == [NAMES[1]]
+    assert superfluous(OBJECTS, REFS, 1, room=19) == NAMES[:2]
+    assert superfluous(OBJECTS, REFS, 1, room=0) == NAMES[:3]
+    assert superfluous(OBJECTS, None, 1, room=0) == NAMES

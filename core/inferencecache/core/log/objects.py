@@ -146,6 +146,10 @@ class Objects:
                 found.append(StoredObject(name, meta.size, meta.digest, _seconds(meta.mtime)))
         return found
 
+    async def room(self) -> int:
+        """Bytes that the store may hold in all, -1 for no limit."""
+        return int((await jetstream.stream_info(self._log, self._stream)).config.get("max_bytes", -1))
+
     async def unfinished(self, prefix: str = "") -> list[StoredObject]:
         """Uploads that still run, or were interrupted: chunks without a description, the last one's time."""
         whole = set(await self._subjects("M"))

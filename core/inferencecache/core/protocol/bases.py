@@ -81,28 +81,32 @@ def object_name(generation: int, partition: int, log: Position, owner: OwnerId, 
 
 
 class SnapshotObject(NamedTuple):
-    """A stored object; `written_s` is the writer's wall clock in seconds since the Unix epoch."""
+    """A stored object of `size` bytes; `written_s` is the writer's clock in seconds since the Unix epoch."""
 
     name: str
     written_s: float
+    size: int
 
 
-def superfluous(objects: Iterable[SnapshotObject], refs: Refs, log_first: int) -> list[str]:
-    """Objects that nobody needs: not referenced, and not the first of an hour that the log still reaches.
+def superfluous(objects: Iterable[SnapshotObject], refs: Refs | None, log_first: int, room: int) -> list[str]:
+    """Objects that may go: not referenced, and not a base for replay that there is room for.
 
-    `log_first` is the first sequence the log still has: a base for replay needs the message after it.
+    The first object of an hour is such a base while the log still has the message after it; `log_first`
+    is the first sequence the log has. Bases take at most `room` bytes, the youngest first.
     """
-    referenced = {ref.object for ref in (refs.current, refs.previous) if ref is not None}
-    hours: set[float] = set()
-    names: list[str] = []
-    for entry in sorted(objects, key=lambda each: (each.written_s, each.name)):
-        hour = entry.written_s // _HOUR_S
-        is_base = hour not in hours and _log_sequence(entry.name) + 1 >= log_first
-        if is_base:
-            hours.add(hour)
-        if not is_base and entry.name not in referenced:
-            names.append(entry.name)
-    return names
+    referenced = {ref.object for ref in (refs.current, refs.previous) if ref is not None} if refs else set()
+    in_time = sorted(objects, key=lambda each: (each.written_s, each.name))
+    bases: dict[float, SnapshotObject] = {}
+    for entry in in_time:
+        if _log_sequence(entry.name) + 1 >= log_first:
+            bases.setdefault(entry.written_s // _HOUR_S, entry)
+    kept = set(referenced)
+    for entry in reversed(bases.values()):
+        room -= entry.size
+        if room < 0:
+            break
+        kept.add(entry.name)
+    return [entry.name for entry in in_time if entry.name not in kept]
 
 
 def _log_sequence(name: str) -> int:

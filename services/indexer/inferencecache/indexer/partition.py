@@ -281,6 +281,7 @@ class PartitionIndexer:
             owner,
             self._me,
             self._settings.snapshots,
+            partitions=self._settings.owner.partitions,
             base=ref.delta if ref is not None else None,
             base_epoch=ref.log_epoch if ref is not None else None,
             spawn=self._spawn,

@@ -6,7 +6,7 @@ import asyncio
 import secrets
 import time
 from collections.abc import Callable, Coroutine
-from typing import Any
+from typing import Any, Final
 
 from inferencecache.core.index.fold import Fold
 from inferencecache.core.index.snapshot import encode_snapshot
@@ -39,6 +39,7 @@ from inferencecache.schemas.positions import Position, Refs, SnapshotRef
 logger = get_logger("indexer")
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
+_NO_LIMIT: Final = 1 << 62
 _FAILURES = (ApiError, NoAnswerError, NotStoredError, ObjectDamagedError, ObjectMissingError)
 
 
@@ -50,6 +51,7 @@ class Snapshotting:
         log: Log,
         generation: int,
         partition: int,
+        partitions: int,
         fold: Fold,
         owner: Owner,
         machine: Snapshots,
@@ -61,6 +63,7 @@ class Snapshotting:
         self._log = log
         self._generation = generation
         self._partition = partition
+        self._partitions = partitions
         self._key = partition_key(generation, partition)
         self._events = events_stream(generation, partition)
         self._deltas = deltas_stream(generation, partition)
@@ -102,6 +105,8 @@ class Snapshotting:
             following = await self._carry_out(action)
         except _FAILURES as error:
             following = self.machine.failed(str(error))
+            if isinstance(action, snapshots.Store):
+                await self._make_room()
         self.do(following)
         self._on_progress()
 
@@ -149,20 +154,31 @@ class Snapshotting:
             pass
         return SnapshotRef(name, digest, log, delta, log_epoch, stored.size)
 
+    async def _make_room(self) -> None:
+        """A snapshot was not stored: if the store is full, bases for replay are what it can do without."""
+        try:
+            refs, _ = await self._references.read()
+            await self._purge_objects(refs, room=0)
+        except _FAILURES as error:
+            logger.warning("purge_failed", partition=self._key, error=str(error))
+
     async def _purge(self, deltas_below: int, refs: Refs) -> None:
         """Best effort: what stays now goes with a later snapshot."""
         try:
             if deltas_below:
                 await purge_stream(self._log, self._deltas, below=deltas_below)
-            log_first = (await stream_info(self._log, self._events)).state.first_seq
-            prefix = f"{self._generation}/{self._partition}/"
-            stored = [
-                SnapshotObject(each.name, each.written_s) for each in await self._objects.stored(prefix)
-            ]
-            for name in superfluous(stored, refs, log_first):
-                await self._objects.purge(name)
-            for upload in await self._objects.unfinished(prefix):
-                if time.time() - upload.written_s > UPLOAD_LIMIT_S:
-                    await self._objects.purge(upload.name)
+            most = await self._objects.room()
+            await self._purge_objects(refs, room=most // 2 // self._partitions if most > 0 else _NO_LIMIT)
         except _FAILURES as error:
             logger.warning("purge_failed", partition=self._key, error=str(error))
+
+    async def _purge_objects(self, refs: Refs | None, room: int) -> None:
+        log_first = (await stream_info(self._log, self._events)).state.first_seq
+        prefix = f"{self._generation}/{self._partition}/"
+        stored = await self._objects.stored(prefix)
+        objects = [SnapshotObject(each.name, each.written_s, each.size) for each in stored]
+        names = superfluous(objects, refs, log_first, room)
+        unfinished = await self._objects.unfinished(prefix)
+        names += [each.name for each in unfinished if time.time() - each.written_s > UPLOAD_LIMIT_S]
+        for name in names:
+            await self._objects.purge(name)

@@ -56,6 +56,7 @@ class Telling:
         me: OwnerId,
         snapshot_settings: SnapshotSettings,
         *,
+        partitions: int,
         base: Position | None,
         base_epoch: LogEpoch | None,
         spawn: Spawn,
@@ -78,7 +79,7 @@ class Telling:
         """Has the end of the deltas stream been read?"""
         self.snapshots = Snapshots(snapshot_settings)
         self._snapshotting = Snapshotting(
-            log, generation, partition, fold, owner, self.snapshots, me, spawn, on_progress
+            log, generation, partition, partitions, fold, owner, self.snapshots, me, spawn, on_progress
         )
 
     def poll(self, now: float) -> None:

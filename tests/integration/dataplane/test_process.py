@@ -1,0 +1,131 @@
+"""The indexer as a process: what it says before it starts, when it is ready, and how it ends."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.support.dataplane import DataPlane, has_all
+from tests.support.nats import NatsServer
+from tests.support.waiting import eventually
+
+
+class Process:
+    """An indexer process; its HTTP port is read from its log."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self._log = folder / f"indexer-{len(list(folder.glob('indexer-*')))}.log"
+        environment = {
+            key: value for key, value in os.environ.items() if not key.startswith("INFERENCECACHE")
+        }
+        with self._log.open("wb") as log:
+            self.process = subprocess.Popen(
+                [sys.executable, "-m", "inferencecache.indexer", *arguments],
+                stdout=log,
+                stderr=log,
+                env=environment,
+            )
+
+    @property
+    def output(self) -> str:
+        return self._log.read_text()
+
+    def end(self, number: signal.Signals) -> int:
+        self.process.send_signal(number)
+        return self.process.wait(10)
+
+
+@pytest.fixture
+def processes(tmp_path: Path) -> Iterator[list[Process]]:
+    started: list[Process] = []
+    yield started
+    for each in started:
+        if each.process.poll() is None:
+            each.process.kill()
+            each.process.wait()
+
+
+def free_port() -> int:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        port: int = listener.getsockname()[1]
+        return port
+
+
+def page(port: int, path: str) -> tuple[int, str]:
+    try:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=5) as answer:
+            return answer.status, answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
+    except OSError:
+        return 0, ""
+
+
+def test_without_an_address_of_nats_it_says_what_to_set(tmp_path: Path) -> None:
+    process = Process(tmp_path)
+    assert process.process.wait(30) == 2
+    assert "--nats-url" in process.output
+    assert "INFERENCECACHE_NATS_URL" in process.output
+
+
+def test_its_help_teaches_every_flag(tmp_path: Path) -> None:
+    process = Process(tmp_path, "--help")
+    assert process.process.wait(30) == 0
+    for flag in (
+        "--max-entries",
+        "--snapshot-interval",
+        "--sweep-interval",
+        "--delta-interval",
+        "--partitions",
+    ):
+        assert flag in process.output
+    assert "INFERENCECACHE_MAX_ENTRIES" in process.output
+
+
+async def test_a_process_gets_ready_is_killed_restarted_and_stopped(
+    nats_server: NatsServer, plane: DataPlane, tmp_path: Path, processes: list[Process]
+) -> None:
+    port = free_port()
+    flags = ("--nats-url", nats_server.url, "--insecure-nats", "--http-bind-address", f"127.0.0.1:{port}")
+    first = Process(tmp_path, *flags)
+    processes.append(first)
+    await eventually(lambda: page(port, "/healthz") == (200, "ok\n"), within_s=40)
+    await eventually(lambda: page(port, "/readyz") == (200, "ok\n"), within_s=40)
+    router = await plane.follower()
+    producer = await plane.producer("r1")
+    await producer.begin()
+    await producer.store(1)
+    await eventually(has_all(router, producer))
+    assert 'inferencecache_index_entries{model="m"} 8.0' in page(port, "/metrics")[1]
+    assert 'inferencecache_replica_last_event_at{replica="r1",tenant="t"}' in page(port, "/metrics")[1]
+    await asyncio.to_thread(first.end, signal.SIGKILL)
+    await producer.store(100)
+    second = Process(tmp_path, *flags)
+    processes.append(second)
+    await eventually(lambda: page(port, "/readyz") == (200, "ok\n"), within_s=40)
+    await producer.store(200)
+    await eventually(has_all(router, producer))
+    assert all(replica.follower.repairs == 0 for replica in router.replicas)
+    assert await asyncio.to_thread(second.end, signal.SIGTERM) == 0
+    assert "graceful_shutdown_done" in second.output
+
+
+async def test_without_a_server_it_waits_and_is_not_ready(tmp_path: Path, processes: list[Process]) -> None:
+    port = free_port()
+    process = Process(
+        tmp_path, "--nats-url=nats://127.0.0.1:1", "--insecure-nats", f"--http-bind-address=127.0.0.1:{port}"
+    )
+    processes.append(process)
+    await eventually(lambda: page(port, "/readyz") == (503, "not ready\n"), within_s=40)
+    assert await asyncio.to_thread(process.end, signal.SIGTERM) == 0
