@@ -395,8 +395,9 @@ def test_an_event_that_cannot_be_read_at_all_harms_no_other() -> None:
 
 @pytest.mark.rule("SUB-W31", "SUB-031")
 def test_w31_times_are_microseconds_and_never_negative() -> None:
-    times = [decode_batch(encode([ts, []])).time_us for ts in (2.5, 0, -3, float("nan"), float("inf"))]
-    assert times == [2_500_000, 0, 0, 0, 0]
+    seconds = (2.5, 0, -3, float("nan"), float("inf"), 1e308, 2**64 - 1)
+    times = [decode_batch(encode([ts, []])).time_us for ts in seconds]
+    assert times == [2_500_000, 0, 0, 0, 0, 0, (2**64 - 1) * 1_000_000]
 
 
 @pytest.mark.rule("SUB-W41", "SUB-091")

@@ -86,7 +86,7 @@ Event = Stored | Removed | AllCleared | Unknown | Malformed
 
 
 class Batch(msgspec.Struct, frozen=True, gc=False):
-    """One message's content. `time_s` is the engine's Unix time, 0 for NaN and infinities."""
+    """One message's content. `time_s` is the engine's Unix time, 0 for NaN and what is infinite in µs."""
 
     time_s: float
     events: tuple[Event, ...]
@@ -128,7 +128,7 @@ def decode_batch(payload: bytes) -> Batch:
         raise UnreadableBatchError("events", len(payload)) from None
     rank = _decoded(parts[2]) if len(parts) > 2 else None
     return Batch(
-        time_s=time_s if math.isfinite(time_s) else 0.0,
+        time_s=time_s if math.isfinite(time_s * 1e6) else 0.0,
         events=tuple(map(_decode_event, events)),
         rank=rank if type(rank) is int else None,
     )
