@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from tools import engines
+
 ROOT: Final = Path(__file__).resolve().parent.parent
 
 
@@ -35,7 +37,15 @@ class Facility(NamedTuple):
         return f"NOT RUN {self.name}: {self.missing}; {self.remedy}"
 
 
-FACILITIES: tuple[Facility, ...] = ()
+FACILITIES: tuple[Facility, ...] = (
+    Facility(
+        name="engines",
+        present=engines.present,
+        missing="no event publishers of released engines",
+        remedy="run 'make engines-assets' (downloads 650 MB once and keeps 200 kB of them)",
+        install=(sys.executable, "-m", "tools.engines"),
+    ),
+)
 
 
 def main() -> int:
