@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
-from inferencecache.kvevent_subscriber.diary import MAX_WAITING, Diary, Warned
+from inferencecache.kvevent_subscriber.diary import MAX_TEXT, MAX_WAITING, Diary, Warned
 from inferencecache.kvevent_subscriber.records import records_of
 from inferencecache.kvevent_subscriber.reports import (
     Added,
@@ -109,3 +109,12 @@ def test_a_diary_that_nobody_reads_does_not_grow() -> None:
         diary.warn_once("value", number, "text")
     assert len(diary.drain()) == MAX_WAITING
     assert diary.drain() == []
+
+
+@pytest.mark.rule("SUB-002")
+def test_of_a_text_that_an_engine_makes_up_only_the_beginning_is_kept() -> None:
+    diary = Diary()
+    for ending in ("a", "b"):
+        diary.warn_once("ignored_medium", "x" * 100_000 + ending, "text", medium="x" * 100_000 + ending)
+    [warned] = diary.drain()
+    assert warned == Warned(f"ignored_medium:{'x' * MAX_TEXT}", "text", {"medium": "x" * MAX_TEXT})

@@ -11,6 +11,8 @@ from typing import Final, NamedTuple
 
 MAX_WAITING: Final = 256
 """Warnings beyond this many that nobody drained are dropped; the counters still move."""
+MAX_TEXT: Final = 80
+"""A text of the engine's, which could be anything, is kept up to this length."""
 
 
 class Warned(NamedTuple):
@@ -40,13 +42,15 @@ class Diary:
     def warn(self, reason: str, text: str, **fields: object) -> None:
         """Note a warning that may repeat."""
         if len(self._warnings) < MAX_WAITING:
-            self._warnings.append(Warned(reason, text, fields))
+            kept = {name: _shortened(value) for name, value in fields.items()}
+            self._warnings.append(Warned(reason, text, kept))
 
     def warn_once(self, reason: str, value: object, text: str, **fields: object) -> None:
         """Note a warning unless this reason was noted for this value before.
 
         The memory of values is bounded, because an engine can make up any number of them.
         """
+        value = _shortened(value)
         if (reason, value) in self._seen or len(self._seen) >= MAX_WAITING:
             return
         self._seen.add((reason, value))
@@ -56,3 +60,7 @@ class Diary:
         """The warnings since the last call."""
         warnings, self._warnings = self._warnings, []
         return warnings
+
+
+def _shortened(value: object) -> object:
+    return value[:MAX_TEXT] if isinstance(value, str) else value
