@@ -82,7 +82,7 @@ class Driver:
     async def _with_hint(self, prompt: Sequence[int], turn: Turn) -> Completion | None:
         hint = await self._ask(prompt)
         self._figures.reasons[hint.reason] += 1
-        first = self._hinted.hinted(hint) or self._hinted.least_outstanding()
+        first = self._hinted.choose(hint)
         return await self._complete(self._hinted, self._figures.hinted, first, prompt, turn)
 
     async def _in_turn(self, prompt: Sequence[int], turn: Turn) -> Completion | None:

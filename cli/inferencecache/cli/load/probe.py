@@ -1,6 +1,6 @@
 """How long after an engine's event a router's answers show it.
 
-A prompt that nobody has sent before goes to the engine that a router names for it; then every router is
+A prompt that nobody has sent before goes to an engine as any request does; then every router is
 asked until it answers with a prefix match on that engine. The clock starts at the time that the
 engine's event carries, so the delay covers engine socket, sidecar, log, indexer, delta and router.
 """
@@ -55,9 +55,10 @@ class Probe:
     async def _measure(self) -> None:
         prompt = [self._rng.randrange(32_000, 64_000) for _ in range(PROBE_TOKENS)]
         hint = await self._routers[0].lookup(prompt)
-        engine = self._hinted.hinted(hint) or self._hinted.least_outstanding()
+        engine = self._hinted.choose(hint)
         try:
-            completion = await self._engines.complete(engine, prompt, 1)
+            with self._hinted.in_flight(engine):
+                completion = await self._engines.complete(engine, prompt, 1)
         except EngineFailedError:
             return
         seen = await asyncio.gather(

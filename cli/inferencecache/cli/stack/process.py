@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import shlex
 import signal
 import time
@@ -81,15 +82,19 @@ class Child:
         process = self._process
         if process is None or process.returncode is not None:
             return
-        for number in (signal.SIGTERM, signal.SIGCONT):
-            with contextlib.suppress(ProcessLookupError):
-                process.send_signal(number)
+        _signal(process.pid, signal.SIGTERM, signal.SIGCONT)
         try:
             await asyncio.wait_for(process.wait(), STOP_LIMIT_S)
         except TimeoutError:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            _signal(process.pid, signal.SIGKILL)
             await process.wait()
+
+
+def _signal(pid: int, *numbers: signal.Signals) -> None:
+    """Signal a process without asking after it: `Process.send_signal` would take its exit code away."""
+    with contextlib.suppress(ProcessLookupError):
+        for number in numbers:
+            os.kill(pid, number)
 
 
 async def answers(http: aiohttp.ClientSession, ready: str) -> bool:
