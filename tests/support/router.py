@@ -13,6 +13,7 @@ from prometheus_client import CollectorRegistry
 from inferencecache.core.index.fold import Fold, LogMessage
 from inferencecache.core.index.policy import Policies
 from inferencecache.core.index.reading import IndexView
+from inferencecache.core.index.work import AssignedWork
 from inferencecache.core.log.publisher import NotStoredError, PubAck
 from inferencecache.core.log.subjects import control_subject, parse_subject
 from inferencecache.router.ingest import Ingest
@@ -71,6 +72,8 @@ class FoldedLog:
             raise NotStoredError(subject, "no stream stores it", retryable=True)
         self.message_ids.append(msg_id)
         return self.append(subject, payload)
+
+    work: AssignedWork | None = None
 
     @property
     def publisher(self) -> FoldedLog:

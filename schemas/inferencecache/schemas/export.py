@@ -20,7 +20,7 @@ from inferencecache.schemas.policy_document import PolicyDocument
 from inferencecache.schemas.positions import Refs
 from inferencecache.schemas.prompts import ResolvedTemplate
 from inferencecache.schemas.records import Batch
-from inferencecache.schemas.requests import ResyncRequest
+from inferencecache.schemas.requests import ResyncRequest, WorkAssigned
 from inferencecache.schemas.topologies import ResolvedTopology
 
 EXPORTED: Final[dict[str, object]] = {
@@ -31,6 +31,7 @@ EXPORTED: Final[dict[str, object]] = {
     "policy-set": PolicyDocument,
     "refs": Refs,
     "resync-request": ResyncRequest,
+    "work-assigned": WorkAssigned,
     "template": ResolvedTemplate,
     "topology": ResolvedTopology,
 }

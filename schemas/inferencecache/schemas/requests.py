@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from inferencecache.schemas.ids import Incarnation
+from inferencecache.schemas.ids import Incarnation, ModelId, ReplicaId, TenantId
 
 
 class ResyncRequest(msgspec.Struct, frozen=True):
@@ -21,3 +21,19 @@ class ResyncRequest(msgspec.Struct, frozen=True):
     kind: Literal["resync", "fenced"]
     incarnation: Incarnation = Incarnation("")
     begun_at: int = 0
+
+
+class WorkItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Prompt tokens that hints left a replica to compute."""
+
+    tenant: TenantId
+    model: ModelId
+    replica: ReplicaId
+    tokens: float
+
+
+class WorkAssigned(msgspec.Struct, frozen=True):
+    """On `ic.work`: what a router's hints assigned since its last message; lossy by design."""
+
+    router: str
+    items: tuple[WorkItem, ...] = ()

@@ -38,6 +38,8 @@ class Knobs(NamedTuple):
     chain_matching: bool = True
     require_chain: bool = False
     tenant_hot: bool = True
+    load_balancing: bool = True
+    load_weight: float = DEFAULT_LOAD_WEIGHT
 
 
 NO_POLICY: Final = Knobs()
@@ -59,6 +61,8 @@ def knobs_of(policy: ResolvedPolicy | None) -> Knobs:
         chain_matching=policy.enable_chain_matching is not False,
         require_chain=policy.require_chain is True,
         tenant_hot=policy.enable_tenant_hot is not False,
+        load_balancing=policy.load_balancing is not False,
+        load_weight=DEFAULT_LOAD_WEIGHT if policy.load_weight is None else max(0.0, policy.load_weight),
     )
 
 

@@ -10,19 +10,13 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 from inferencecache.core.index.affinity import pick, seed_of
-from inferencecache.core.index.policy import Knobs, knobs_of
-from inferencecache.core.index.ranking import (
-    NO_PENALTIES,
-    Conditions,
-    Score,
-    rank_hits,
-    rank_hot,
-    rank_runs,
-)
+from inferencecache.core.index.policy import DEFAULT_LOAD_WEIGHT, Knobs, knobs_of
+from inferencecache.core.index.ranking import Conditions, Score, rank_hits, rank_hot, rank_runs
 from inferencecache.core.index.reading import IndexView, Scope
 from inferencecache.core.index.reason import Reason
 from inferencecache.core.index.request import Inputs, RouteRequest, resolve
 from inferencecache.core.index.single import single
+from inferencecache.core.index.work import NO_WORK, least_busy, penalties
 from inferencecache.schemas.ids import PROBE_TENANT, ReplicaId
 from inferencecache.schemas.policy import ResolvedPolicy
 
@@ -51,6 +45,13 @@ class Decision(NamedTuple):
     echo_tokens: Sequence[int] = ()
     inputs: Inputs | None = None
 
+    @property
+    def uncached_tokens(self) -> int:
+        """Prompt tokens that the first replica of the answer will have to compute, 0 when unknown."""
+        if self.inputs is None or not self.scores:
+            return 0
+        return max(0, self.inputs.tokens - self.scores[0].matched_tokens)
+
 
 UNANSWERED: Final = Decision(Reason.NO_HINT)
 TIMED_OUT: Final = Decision(Reason.TIMEOUT)
@@ -69,9 +70,12 @@ def route(
     policy: ResolvedPolicy | None,
     request: RouteRequest,
     now_us: int,
-    penalties: Mapping[ReplicaId, float] = NO_PENALTIES,
+    work: Mapping[ReplicaId, float] = NO_WORK,
 ) -> Decision:
-    """Answer a lookup from one view at one moment of its log time."""
+    """Answer a lookup from one view at one moment of its log time.
+
+    `work` is what replicas have been assigned lately, in tokens; equal or no work changes nothing.
+    """
     if request.tenant == PROBE_TENANT:  # step 1
         return UNANSWERED
     knobs = knobs_of(policy)
@@ -83,10 +87,12 @@ def route(
     too_small = knobs.minimum_prefix_tokens > 0 and inputs.tokens < knobs.minimum_prefix_tokens
     if too_small and not knobs.affinity_routing:  # step 5
         return Decision(Reason.NO_HINT, echo_tokens=echo)
-    outcome = look_up(view, request, inputs, knobs.ttl_us, now_us, penalties)  # step 6
+    if not knobs.load_balancing:
+        work = NO_WORK
+    outcome = look_up(view, request, inputs, knobs.ttl_us, now_us, work, knobs.load_weight)  # step 6
     outcome = _gated(outcome, knobs, too_small)  # steps 7 to 9
     if outcome.reason is Reason.NO_HINT and knobs.affinity_routing:  # step 10
-        outcome = _affinity(view, request, inputs)
+        outcome = _affinity(view, request, inputs, work)
     return Decision(outcome.reason, outcome.scores, True, echo, inputs)
 
 
@@ -96,7 +102,8 @@ def look_up(
     inputs: Inputs,
     ttl_us: int,
     now_us: int,
-    penalties: Mapping[ReplicaId, float] = NO_PENALTIES,
+    work: Mapping[ReplicaId, float] = NO_WORK,
+    load_weight: float = DEFAULT_LOAD_WEIGHT,
 ) -> Outcome:
     """Match, else fall back to a hot replica, else say which key is unknown; no policy but the TTL."""
     if not request.has_all_keys:
@@ -106,9 +113,8 @@ def look_up(
     members = view.members(scope)
     if not members:
         return _unknown(view, scope)
-    conditions = Conditions(
-        now_us, ttl_us, request.ttft_ms, len(members), view.stats(tenant, model), penalties
-    )
+    burden = penalties(work, members, load_weight)
+    conditions = Conditions(now_us, ttl_us, request.ttft_ms, len(members), view.stats(tenant, model), burden)
     if inputs.hashes:
         runs = view.leading_runs(scope, request.adapter, inputs.hashes, now_us, ttl_us)
         scores = rank_runs(runs, inputs.counts, conditions)
@@ -151,12 +157,16 @@ def _gated(outcome: Outcome, knobs: Knobs, too_small: bool) -> Outcome:
     return Outcome(reason, scores)
 
 
-def _affinity(view: IndexView, request: RouteRequest, inputs: Inputs) -> Outcome:
-    """One replica that equal prompts agree on, if the request gives anything to go by [IDX-102..107]."""
+def _affinity(
+    view: IndexView, request: RouteRequest, inputs: Inputs, work: Mapping[ReplicaId, float]
+) -> Outcome:
+    """One of the least busy replicas, the one that equal prompts agree on, if the request gives anything
+    to go by [IDX-102..107].
+    """
     if not (request.has_all_keys and request.has_balanced_chain):
         return NO_MATCH
     seed = seed_of(inputs)
     members = view.members(Scope(request.tenant, request.model, request.scheme))
     if not (seed and members):
         return NO_MATCH
-    return Outcome(Reason.AFFINITY_HINT, (Score(pick(seed, members)),))
+    return Outcome(Reason.AFFINITY_HINT, (Score(pick(seed, least_busy(work, members))),))

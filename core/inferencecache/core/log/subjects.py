@@ -30,6 +30,7 @@ POLICY_KEY: Final = "set"
 LAYOUT_KEY: Final = "layout"
 PROBE_SUBJECT: Final = "ic.probe"
 EXPLAIN_SUBJECT: Final = "ic.explain"
+WORK_SUBJECT: Final = "ic.work"
 
 _PLAIN: Final = frozenset(b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_/")
 _ESCAPES: Final = tuple(chr(b) if b in _PLAIN else f"={b:02X}" for b in range(256))

@@ -6,6 +6,7 @@ from typing import NoReturn
 
 from prometheus_client import CollectorRegistry
 
+from inferencecache.core.index.work import AssignedWork
 from inferencecache.core.service import configure_logging, run
 from inferencecache.router.following import IndexFollowing
 from inferencecache.router.serve import serve
@@ -21,7 +22,8 @@ def main() -> NoReturn:
 
 def follow(settings: RouterSettings, registry: CollectorRegistry) -> IndexFollowing:
     """The index that the router serves."""
-    return IndexFollowing(settings.nats, settings.assets, settings.ready_timeout_s, registry)
+    work = AssignedWork(settings.load_decay_s) if settings.balanced_ranking else None
+    return IndexFollowing(settings.nats, settings.assets, settings.ready_timeout_s, registry, work)
 
 
 if __name__ == "__main__":

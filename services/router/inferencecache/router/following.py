@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from prometheus_client import CollectorRegistry
 
 from inferencecache.core.index.reading import IndexView
+from inferencecache.core.index.work import AssignedWork
 from inferencecache.core.log import Bucket, Entry, Gone, Log, Publisher, Watch
 from inferencecache.core.log.subjects import POLICY, POLICY_KEY, member_key
 from inferencecache.core.partitions import Presence
@@ -23,6 +24,7 @@ from inferencecache.core.policy import Intent
 from inferencecache.core.service import NatsSettings, get_logger
 from inferencecache.router.replica import PartitionReplica
 from inferencecache.router.view_metrics import ViewMetrics
+from inferencecache.router.work_sharing import WorkSharing
 from inferencecache.schemas.ids import TenantId
 from inferencecache.schemas.layout import Layout
 from inferencecache.schemas.members import RouterMember
@@ -40,12 +42,14 @@ class IndexFollowing:
         assets: AssetSettings,
         ready_timeout_s: float,
         registry: CollectorRegistry | None = None,
+        work: AssignedWork | None = None,
     ) -> None:
         self.id = secrets.token_hex(6)
         self.log = Log(nats, f"router {self.id}")
         self.layout: Layout | None = None
         self.replicas: list[PartitionReplica] = []
         self.intent = Intent()
+        self.work = work
         self._assets = assets
         self._ready_timeout_s = ready_timeout_s
         self._ready = False
@@ -117,6 +121,8 @@ class IndexFollowing:
                 group.create_task(foundation.keep(layout))
                 group.create_task(self._presence.run())
                 group.create_task(self._policy.run())
+                if self.work is not None:
+                    group.create_task(WorkSharing(self.log, self.id, self.work).run())
                 for replica in self.replicas:
                     group.create_task(replica.run())
         finally:

@@ -10,6 +10,7 @@ import time
 
 from inferencecache.core.index.request import RouteRequest
 from inferencecache.core.index.routing import UNANSWERED, Decision, route
+from inferencecache.core.index.work import NO_WORK, Assigned, AssignedWork
 from inferencecache.core.service import get_logger
 from inferencecache.router.metrics import ServerMetrics
 from inferencecache.router.views import Following, index_of
@@ -24,12 +25,22 @@ log = get_logger("lookup")
 
 
 class Lookup:
-    """Answers lookups from the views as they are; `block_size` is that of the engines [WIRE-159]."""
+    """Answers lookups from the views as they are; `block_size` is that of the engines [WIRE-159].
 
-    def __init__(self, following: Following, metrics: ServerMetrics, block_size: int) -> None:
+    `work` is what hints have cost replicas lately; without it ranking is blind to load.
+    """
+
+    def __init__(
+        self,
+        following: Following,
+        metrics: ServerMetrics,
+        block_size: int,
+        work: AssignedWork | None = None,
+    ) -> None:
         self._following = following
         self._metrics = metrics
         self._block_size = block_size
+        self._work = work
 
     async def answer(self, message: LookupRouteRequest) -> LookupRouteResponse:
         """Decide, and count the call once [WIRE-080]."""
@@ -68,7 +79,13 @@ class Lookup:
             block_size=self._block_size,
         )
         index = index_of(self._following, tenant, model)
-        return route(index, self._following.policy(tenant), request, index.now_us)
+        now_s = time.monotonic()
+        work = self._work.of(tenant, model, now_s) if self._work is not None else NO_WORK
+        decision = route(index, self._following.policy(tenant), request, index.now_us, work)
+        if self._work is not None and decision.scores:
+            replica = decision.scores[0].replica
+            self._work.assign(Assigned(tenant, model, replica, decision.uncached_tokens), now_s)
+        return decision
 
     def _knows_model(self, message: LookupRouteRequest) -> bool:
         tenant, model = TenantId(message.tenant_id), ModelId(message.model_id)

@@ -42,7 +42,8 @@ async def serve(
 
     following = follow(settings, registry)
     ingest = Ingest(following.publisher, following)
-    servicer = Servicer(following, Lookup(following, metrics, settings.block_size), ingest)
+    lookup = Lookup(following, metrics, settings.block_size, following.work)
+    servicer = Servicer(following, lookup, ingest)
     grpc_server = GrpcServer(
         settings.grpc_address, servicer, credentials=credentials, reflection=settings.grpc_reflection
     )

@@ -10,6 +10,7 @@ from typing import Final
 import msgspec
 
 from inferencecache.core.index.request import DEFAULT_BLOCK_SIZE
+from inferencecache.core.index.work import DEFAULT_DECAY_S
 from inferencecache.core.partitions.foundation import AssetSettings, add_asset_settings, asset_settings
 from inferencecache.core.service import (
     NatsSettings,
@@ -46,6 +47,8 @@ class RouterSettings(msgspec.Struct, frozen=True):
     tls_files: tuple[Path, Path] | None
     block_size: int
     ready_timeout_s: float
+    balanced_ranking: bool = True
+    load_decay_s: float = DEFAULT_DECAY_S
     assets: AssetSettings = AssetSettings()
 
 
@@ -84,6 +87,19 @@ def read_settings(
             help="KV block size of the engines in tokens, for lookups that send token ids. It must be "
             "theirs: another one never matches. 0 or less means the default.",
         )
+        parser.setting(
+            "--balanced-ranking",
+            default=True,
+            parse=bool,
+            help="Rank by cached prefix and by the work that hints assigned lately. Without it a prefix "
+            "that everybody shares sends everybody to one replica.",
+        )
+        parser.setting(
+            "--load-decay",
+            default="10s",
+            parse=_load_decay,
+            help="Time in which assigned work falls to 1/e: about how long it keeps an engine busy.",
+        )
     with parser.section("health and metrics"):
         parser.setting(
             "--http-bind-address",
@@ -112,6 +128,8 @@ def read_settings(
         tls_files=files,
         block_size=args.engine_block_size,
         ready_timeout_s=args.ready_timeout,
+        balanced_ranking=args.balanced_ranking,
+        load_decay_s=args.load_decay,
         assets=asset_settings(args),
     )
 
@@ -129,6 +147,13 @@ def _block_size(text: str) -> int:
     except ValueError:
         raise ValueError(f"{text!r} is not a whole number of tokens") from None
     return size if size > 0 else DEFAULT_BLOCK_SIZE
+
+
+def _load_decay(text: str) -> float:
+    seconds = duration(text)
+    if seconds <= 0:
+        raise ValueError("work that never decays grows without end; write a duration above 0 such as 10s")
+    return seconds
 
 
 def _check_tls(args: argparse.Namespace) -> None:

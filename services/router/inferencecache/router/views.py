@@ -11,6 +11,7 @@ from typing import Protocol
 
 from inferencecache.core.index.joined import NOTHING, JoinedView, Lane
 from inferencecache.core.index.reading import IndexView
+from inferencecache.core.index.work import AssignedWork
 from inferencecache.core.log import PubAck
 from inferencecache.core.log.subjects import partitions_of
 from inferencecache.schemas.ids import ModelId, TenantId
@@ -67,6 +68,11 @@ class Following(Protocol):
 
 class LiveFollowing(Following, Protocol):
     """A `Following` that keeps itself current over its own connection to NATS."""
+
+    @property
+    def work(self) -> AssignedWork | None:
+        """What this router's hints and the others' assigned lately; `None` when ranking ignores load."""
+        ...
 
     @property
     def publisher(self) -> EventLog:
