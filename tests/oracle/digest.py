@@ -48,4 +48,5 @@ def holder_of(key: HoldKey) -> HolderName:
 
 def row_of(of: Replica, row: Row) -> ReplicaRow:
     name = ReplicaName(TenantId(of.tenant), ModelId(of.model), ReplicaId(of.replica))
-    return ReplicaRow(name, Incarnation(row.incarnation), row.begun_at, row.alive_us, row.heard_us, row.stats)
+    times = (row.begun_at, row.alive_us, row.heard_us)
+    return ReplicaRow(name, Incarnation(row.incarnation), *times, row.stats, HashScheme(row.scheme))

@@ -113,6 +113,7 @@ class Row:
     alive_us: int = 0
     heard_us: int = 0
     stats: StatsRow | None = None
+    scheme: str = ""
 
 
 @dataclass
@@ -267,7 +268,7 @@ class NaiveFold:
         begun_at, incarnation = position.sequence, batch.incarnation
         self.lives[of] = Life(incarnation, begun_at, batch.sequence, begin.pod_uid, begin.engine)
         stats = self.rows[of].stats if of in self.rows else None
-        self.rows[of] = Row(incarnation, begun_at, stats=stats)
+        self.rows[of] = Row(incarnation, begun_at, stats=stats, scheme=begin.scheme)
 
     def _gone(self, record: Gone, position: Position) -> None:
         if not record.pod_uid:

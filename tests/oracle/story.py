@@ -104,6 +104,10 @@ class Story:
         self.log.tick(0)
         return self._fold()
 
+    def catch_up(self) -> Story:
+        """Fold what was written to the log directly."""
+        return self._fold()
+
     def ask(self, question: Question) -> Answer:
         return self.index.route(question, self.policy, self.now_us)
 
