@@ -75,3 +75,12 @@ def test_members_that_are_gone_for_long_are_forgotten() -> None:
         members.seen(float(number), f"indexer.{number}", number, indexer(str(number)))
         members.alive(float(number))
     assert len(members._rows) <= 31
+
+
+def test_after_the_rows_were_lost_nothing_is_decided_until_all_had_time_to_write_again() -> None:
+    members = Membership()
+    members.rows_lost(10.0)
+    members.seen(10.1, "indexer.b", 1, indexer("b", "1.0"))
+    assert members.owner_of("1.0", 12.4) is None
+    members.seen(12.4, "indexer.a", 2, indexer("a", "1.0"))
+    assert members.owner_of("1.0", 12.6) in ("a", "b")

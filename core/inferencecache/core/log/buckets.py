@@ -32,7 +32,7 @@ class Entry(NamedTuple):
 
 
 class Gone(NamedTuple):
-    """In a watch: the key has no value any more."""
+    """In a watch: the key has no value any more. `revision` 0: it vanished with its bucket, or unseen."""
 
     key: str
     revision: int

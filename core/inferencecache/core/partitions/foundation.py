@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from inferencecache.core.log import ApiError, Log, NoAnswerError, ensure_assets, ensure_layout
-from inferencecache.core.log.assets import SNAPSHOT_PERIOD_S
+from inferencecache.core.log.assets import SNAPSHOT_PERIOD_S, StoreTooSmallError, UnsafeRetentionError
 from inferencecache.core.service import SettingsParser, at_least, get_logger
 from inferencecache.schemas.layout import Layout
 
@@ -87,6 +87,9 @@ class Foundation:
                     logger.warning("assets_not_ready", error=str(error))
                     self._again.set()
                     await asyncio.sleep(RETRY_S)
+                except (UnsafeRetentionError, StoreTooSmallError) as error:
+                    # What runs goes on; the next start is refused.
+                    logger.error("assets_unsafe", error=str(error))  # noqa: TRY400 - the message says all
         finally:
             stop_listening()
 

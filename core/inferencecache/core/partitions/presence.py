@@ -78,6 +78,8 @@ class Presence:
     def _changed(self, change: Entry | Gone) -> None:
         if isinstance(change, Gone):
             self.membership.gone(change.key)
+            if change.revision == 0:
+                self.membership.rows_lost(time.monotonic())
             return
         try:
             member: Member = msgspec.json.decode(change.value, type=Member)

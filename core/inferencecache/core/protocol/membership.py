@@ -17,6 +17,8 @@ from inferencecache.schemas.ids import OwnerId
 from inferencecache.schemas.members import IndexerMember, Member
 
 ALIVE_S: Final = 3.0
+SETTLE_S: Final = 2.5
+"""Rows come each second: after this time everybody who is alive has written again."""
 
 
 class _Row(msgspec.Struct):
@@ -30,6 +32,11 @@ class Membership:
 
     def __init__(self) -> None:
         self._rows: dict[str, _Row] = {}
+        self._settled_at = 0.0
+
+    def rows_lost(self, now: float) -> None:
+        """The bucket is gone with its server: until all have written again, nothing is known."""
+        self._settled_at = now + SETTLE_S
 
     def seen(self, now: float, key: str, revision: int, member: Member) -> None:
         """A row, as a watch delivered it."""
@@ -49,6 +56,8 @@ class Membership:
 
     def owner_of(self, partition: str, now: float) -> OwnerId | None:
         """Whose the partition should be: one of those that are caught up in it. None: nothing is known."""
+        if now < self._settled_at:
+            return None
         candidates = list(self._caught_up(partition, now))
         return max(candidates, key=lambda id_: (_weight(id_, partition), id_), default=None)
 

@@ -44,9 +44,9 @@ class Folding:
         self._on_folded = on_folded
         self._on_open = on_open
         self._waiting: list[StreamMessage] = []
-        self._last_ns = 0
+        self._head_at = time.monotonic()
         self.caught_up = False
-        """Has the fold been at the head of the log, or within a second of it, since it began?"""
+        """Has the fold been at the head of the log since it began?"""
         self.bytes_folded = 0
         self.dropped: Counter[str] = Counter()
         self.folded = 0
@@ -67,8 +67,8 @@ class Folding:
         return len(self._waiting)
 
     def lag_s(self) -> float:
-        """Age of the first message that waits, by this machine's clock and the server's timestamps."""
-        return max(0.0, time.time() - self._last_ns / 1e9) if self.pending else 0.0
+        """Time since the fold was last at the head of the log; no clock but this process's counts."""
+        return time.monotonic() - self._head_at if self.pending else 0.0
 
     def release(self) -> None:
         """Nothing is held back any more: fold what has waited."""
@@ -79,8 +79,12 @@ class Folding:
 
     def _opened(self, pending: int) -> None:
         if pending == 0:
-            self.caught_up = True
+            self._at_head()
         self._on_open(pending)
+
+    def _at_head(self) -> None:
+        self.caught_up = True
+        self._head_at = time.monotonic()
 
     def _deliver(self, messages: list[StreamMessage]) -> None:
         if self._waiting or self._is_held():
@@ -100,9 +104,8 @@ class Folding:
                 self.dropped[folded.dropped] += 1
             for reason, count in _left_out(folded):
                 self.dropped[reason] += count
-        self._last_ns = messages[-1].position.time_ns
-        if not self.caught_up:
-            self.caught_up = messages[-1].pending == 0 or self.lag_s() < 1.0
+        if messages[-1].pending == 0:
+            self._at_head()
         self._on_folded(wanted)
 
 

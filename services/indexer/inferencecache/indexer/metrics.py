@@ -112,7 +112,7 @@ class IndexerMetrics(Collector):
 
     def _gauges(self) -> Iterator[Metric]:
         owned = _gauge("partition_owned", "1 for a partition that this indexer owns.")
-        lag = _gauge("lag_seconds", "Age of the first message of the log that is not folded.")
+        lag = _gauge("lag_seconds", "Time since the partition was last folded to the head of its log.")
         pending = _gauge("pending_messages", "Messages of the log that are not folded yet.")
         held = _gauge("held_messages", "Messages that wait here until a snapshot has been copied.")
         untold = _gauge("untold_messages", "Messages that are folded and in no stored delta yet.")
