@@ -27,12 +27,13 @@ class LogClock(msgspec.Struct, array_like=True):
     def tick(self, wall_us: int, stamp_ns: int) -> bool:
         """Fold a tick: the owner's wall clock and the message's timestamp. Answers whether T starts.
 
-        T starts with the earlier of the two. Then T := min(T + 2 s, max(T, median(T + 1 s, both))).
+        T starts with the earlier of the two, but above 0, which stands for "not started". Then
+        T := min(T + 2 s, max(T, median(T + 1 s, both))).
         """
         stamp_us = stamp_ns // 1000
         starts = self.ticks == 0
         if starts:
-            self.time_us = min(wall_us, stamp_us)
+            self.time_us = max(1, min(wall_us, stamp_us))
         else:
             median_us = sorted((self.time_us + SECOND_US, wall_us, stamp_us))[1]
             self.time_us = min(self.time_us + 2 * SECOND_US, max(self.time_us, median_us))
