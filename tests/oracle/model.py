@@ -314,7 +314,7 @@ class NaiveFold:
     def _tick(self, tick: Tick, position: Position) -> None:
         stamp_us = position.time_ns // 1000
         if self.ticks == 0:
-            self._start_time(min(tick.wall_us, stamp_us))
+            self._start_time(max(1, min(tick.wall_us, stamp_us)))
         else:
             now = self.time_us
             middle = sorted([now + SECOND_US, tick.wall_us, stamp_us])[1]

@@ -75,6 +75,7 @@ HASHES: Final = {
 }
 MANY: Final = tuple(number.to_bytes(8, "big") for number in range(0, 2**64, 2**64 // 600))
 COUNTS: Final = (16, 64, 64, 64, 128, 128, 512, 1, 0, -1, 2**31 - 1, -(2**31))
+HUGE: Final = (2**31, 2**32, 2**53, 2**63 - 1, 2**63, 2**64 - 1)
 TIERS: Final = (0, 1, 1, 2, 3, 4, 99, -1, 2**31 - 1)
 RATES: Final = (0.0, 0.1, 0.5, 0.8, 1.0, 1.5, -0.5, float("nan"), float("inf"), float("-inf"))
 UIDS: Final = ("", "uid-1", "uid-2", "uid-3")
@@ -99,6 +100,8 @@ class Mix:
     epochs: bool = True
     departures: bool = True
     wild_clocks: bool = True
+    extremes: bool = True
+    """Numbers that no field of the index has room for."""
     wide: bool = False
     """Thousands of keys instead of dozens."""
 
@@ -148,6 +151,13 @@ class RandomLog:
     def _one_in(self, times: int) -> bool:
         return self.random.randrange(times) == 0
 
+    def _huge(self, usual: Sequence[int]) -> int:
+        """A usual number, now and then a huge one, of either sign."""
+        if self.mix.extremes and self._one_in(30):
+            huge = self.random.choice(HUGE)
+            return max(-huge, -(2**63)) if self._one_in(2) else huge
+        return self.random.choice(usual)
+
     def _replica(self, channel: str) -> ReplicaSender:
         tenant = TenantId(self.random.choice(TENANTS))
         model = ModelId(self.random.choice(MODELS))
@@ -186,7 +196,7 @@ class RandomLog:
         return Batch(Incarnation(incarnation), producer.sequence, self._age_ms(), (begin, *more))
 
     def _age_ms(self) -> int:
-        return self.random.choice((0, 0, 0, 0, 0, 5, 20, 1500, 10_000, 3_600_000))
+        return self._huge((0, 0, 0, 0, 0, 5, 20, 1500, 10_000, 3_600_000))
 
     def _grpc(self) -> tuple[Sender, Batch]:
         kinds = (self._stored, self._stored, self._stored, self._evicted, self._stats, self._event, Cleared)
@@ -200,7 +210,7 @@ class RandomLog:
                 *(0, 0, 0, 0, self.stamp_us),
                 self.stamp_us - self.random.choice((1, SECOND_US, 60 * SECOND_US, HOUR_US)),
                 self.stamp_us + self.random.choice((1, SECOND_US, 5 * SECOND_US, 6 * SECOND_US, HOUR_US)),
-                self.random.choice((-1, 1, -HOUR_US, 2**62)),
+                self._huge((-1, 1, -HOUR_US)),
             )
         )
         return msgspec.structs.replace(record, timestamp_us=timestamp_us)
@@ -226,14 +236,14 @@ class RandomLog:
         if self.mix.wild_clocks and self._one_in(6):
             wall_us += self.random.choice((-HOUR_US, HOUR_US, SECOND_US, -SECOND_US, -1))
         self.stamp_us += self.random.choice((0, SECOND_US))
-        interval = self.random.choice((1, 1, 2, 3, 60, 0, -1))
-        return ControlSender("o"), Batch(records=(Tick(*self._by_owner(), wall_us, interval),))
+        tick = Tick(*self._by_owner(), self._huge((wall_us,)), self._huge((1, 1, 2, 3, 60, 0, -1)))
+        return ControlSender("o"), Batch(records=(tick,))
 
     def _policy(self) -> tuple[Sender, Batch]:
         policies = tuple(
             TenantPolicy(
                 TenantId(tenant),
-                self.random.choice((0, 0, 2 * SECOND_US, 10 * SECOND_US, 60 * SECOND_US, -1)),
+                self._huge((0, 0, 2 * SECOND_US, 10 * SECOND_US, 60 * SECOND_US, -1)),
                 self._one_in(2),
             )
             for tenant in ("t", "u", "", PROBE_TENANT)
@@ -244,13 +254,15 @@ class RandomLog:
 
     def _quotas(self) -> tuple[TenantQuota, ...]:
         return tuple(
-            TenantQuota(TenantId(tenant), self.random.choice((0, 3, 6, 20, 20, 40, 40, 40, -1)) * self.scale)
+            TenantQuota(
+                TenantId(tenant), min(self._huge((0, 3, 6, 20, 20, 40, 40, 40, -1)) * self.scale, 2**64 - 1)
+            )
             for tenant in ("t", "u", "", PROBE_TENANT)
             if self._one_in(3)
         )
 
     def _budget(self) -> tuple[Sender, Batch]:
-        entries = self.random.choice((-1, -1, 0, 8, 20, 40, 40, 60)) * self.scale
+        entries = self._huge([entries * self.scale for entries in (-1, -1, 0, 8, 20, 40, 40, 60)])
         return ControlSender("o"), Batch(records=(Budget(*self._by_owner(), entries, self._quotas()),))
 
     def _credit(self) -> tuple[Sender, Batch]:
@@ -320,7 +332,7 @@ class RandomLog:
         if self._one_in(25):
             packed = self.random.choice((b"", packed[:-1], packed + b"\0\0\0\0"))
         scheme = "" if self._one_in(25) else self.random.choice(SCHEMES)
-        adapter, tier = self.random.choice(ADAPTERS), self.random.choice(TIERS)
+        adapter, tier = self.random.choice(ADAPTERS), self._huge(TIERS)
         return Stored(HashScheme(scheme), AdapterId(adapter), tier, width, b"".join(hashes), packed)
 
     def _evicted(self) -> Evicted:
@@ -335,7 +347,7 @@ class RandomLog:
     def _stats(self) -> Stats:
         rate = self.random.choice
         return Stats(
-            cache_memory_bytes=rate((0, 5, 2**40)),
+            cache_memory_bytes=self._huge((0, 5, 2**40)),
             hit_rate=rate(RATES),
             pressure=rate(RATES),
             t2_hit_tokens=rate((0, 3)),
