@@ -191,7 +191,8 @@ class RandomLog:
             incarnation = f"life-{self.incarnations}"
             producer.past.append(producer.incarnation)
             producer.incarnation, producer.sequence = incarnation, self.random.choice((0, 1, 7))
-        begin = Begin(self.random.choice(UIDS), self.random.choice(ENGINES), HashScheme("vllm"), 16)
+        scheme = HashScheme(self.random.choice(("", *SCHEMES)))
+        begin = Begin(self.random.choice(UIDS), self.random.choice(ENGINES), scheme, 16)
         more = (self._record(),) if self._one_in(3) else ()
         return Batch(Incarnation(incarnation), producer.sequence, self._age_ms(), (begin, *more))
 
