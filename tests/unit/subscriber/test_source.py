@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from inferencecache.kvevent_subscriber.diary import Diary
 from inferencecache.kvevent_subscriber.frames import END_OF_REPLAY, Frame, Reply, read_message, read_reply
 from inferencecache.kvevent_subscriber.source import (
+    ENGINE_SEND_MARK,
     MAX_HELD_MESSAGES,
     Action,
     Apply,
@@ -180,6 +181,74 @@ def test_a_range_that_the_replay_does_not_bring_is_lost_and_not_asked_for_again(
     assert machine._diary.total("unrecovered_messages") == 1
     assert not machine.all_known
     assert told(machine.message(live(4), 1.0)) == ["a4"]
+
+
+def long_history(machine: Source) -> int:
+    """Begin a replay long enough for an engine to have dropped some of it; answers the next number."""
+    machine.connected(0.0, None)
+    for number in range(ENGINE_SEND_MARK):
+        machine.reply(copy(number), 0.0)
+    return ENGINE_SEND_MARK
+
+
+@pytest.mark.rule("SUB-236")
+def test_what_an_engine_drops_from_a_long_replay_is_asked_for_again() -> None:
+    machine = source()
+    dropped = long_history(machine)
+    last = dropped - 1
+    assert told(machine.reply(copy(dropped + 1), 1.0)) == ["stop", f"ask {last}"]
+    assert told(machine.reply(copy(last), 1.0)) == []
+    assert told(machine.reply(copy(dropped), 1.0)) == [f"a{dropped}"]
+    assert told(machine.reply(copy(dropped + 1), 1.0)) == [f"a{dropped + 1}"]
+    assert told(machine.reply(END, 1.0)) == ["stop", "known"]
+    assert machine._diary.total("missed_messages") == 0
+    assert machine.all_known
+
+
+@pytest.mark.rule("SUB-056", "SUB-236")
+def test_what_is_missing_from_a_long_replay_again_is_lost() -> None:
+    machine = source()
+    burnt = long_history(machine)
+    machine.reply(copy(burnt + 1), 1.0)
+    assert told(machine.reply(copy(burnt - 1), 1.0)) == []
+    assert told(machine.reply(copy(burnt + 1), 1.0)) == ["lost 1", f"a{burnt + 1}"]
+    assert told(machine.reply(END, 1.0)) == ["stop"]
+    assert machine._diary.total("unrecovered_messages") == 1
+    assert not machine.all_known
+
+
+@pytest.mark.rule("SUB-058", "SUB-236")
+def test_an_end_that_an_engine_drops_from_a_long_replay_is_asked_for_again() -> None:
+    machine = source()
+    last = long_history(machine)
+    machine.reply(copy(last), 1.0)
+    assert told(machine.tick(3.0)) == ["stop", f"ask {last}"]
+    assert told(machine.reply(copy(last), 3.0)) == []
+    assert told(machine.reply(END, 3.0)) == ["stop", "known"]
+
+
+@pytest.mark.rule("SUB-236")
+def test_the_rest_of_a_long_replay_may_be_of_another_process() -> None:
+    machine = source()
+    dropped = long_history(machine)
+    machine.reply(copy(dropped + 1), 1.0)
+    assert told(machine.reply(copy(dropped - 1, "b"), 1.0)) == ["restart", f"b{dropped - 1}"]
+    empty = source()
+    dropped = long_history(empty)
+    empty.reply(copy(dropped + 1), 1.0)
+    assert told(empty.reply(END, 1.0)) == ["stop"]
+
+
+@pytest.mark.rule("SUB-058", "SUB-236")
+def test_a_long_replay_and_its_rest_end_after_half_a_minute_in_all() -> None:
+    machine = source()
+    last = long_history(machine)
+    machine.reply(copy(last), 29.0)
+    assert machine.wake_at() == 30.0
+    machine.reply(copy(last + 2), 29.0)
+    machine.reply(copy(last), 29.5)
+    assert told(machine.tick(30.0)) == ["stop"]
+    assert machine.wake_at() is None
 
 
 def test_a_gap_among_the_waiting_messages_is_asked_for_too() -> None:

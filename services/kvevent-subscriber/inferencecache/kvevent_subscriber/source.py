@@ -25,6 +25,8 @@ KEPT_DIGESTS: Final = 1024
 MAX_HELD_MESSAGES: Final = 10_000
 MAX_HELD_BYTES: Final = 16 * 1024 * 1024
 REPLAY_LIMIT_S: Final = 30.0
+ENGINE_SEND_MARK: Final = 1000
+"""Most engines drop what they replay while this many replies wait to be taken [SUB-236]."""
 MUTE_PAUSE_S: Final = 60.0
 """A replay socket that answered nothing at all is left alone this long [SUB-058]."""
 FRUITLESS_PAUSE_S: Final = 1.0
@@ -70,14 +72,18 @@ Action = Apply | Restart | Lost | AskReplay | StopReplay | Known
 
 
 class _Replay:
-    """An exchange with the replay socket; `unproven` until the copy of the last applied message was seen."""
+    """An exchange with the replay socket; `unproven` until the copy of the last applied message was seen.
 
-    def __init__(self, purpose: Purpose, now: float) -> None:
+    With `rest_of` it goes on where that exchange ended, in the time that is left of it.
+    """
+
+    def __init__(self, purpose: Purpose, now: float, rest_of: _Replay | None = None) -> None:
         self.purpose: Purpose = purpose
-        self.unproven = purpose != "history"
-        self.began = self.heard = now
+        self.unproven = purpose != "history" or rest_of is not None
+        self.began: float = now if rest_of is None else rest_of.began
+        self.heard = now
         self.replies = 0
-        self.applied = 0
+        self.applied: int = 0 if rest_of is None else rest_of.applied
 
 
 class _Process:
@@ -227,7 +233,7 @@ class Source:
         if reply.sequence == END_OF_REPLAY:
             self._finish_replay(replay, now, out)
         elif not replay.unproven or self._proves(replay, reply, now, out):
-            self._take_reply(replay, reply, out)
+            self._take_reply(replay, reply, now, out)
         return out
 
     def tick(self, now: float) -> list[Action]:
@@ -236,7 +242,8 @@ class Source:
         deadline = self.wake_at()
         if deadline is not None and now >= deadline:
             self._diary.count("replays_timed_out")
-            self._break_replay(now, out)
+            if not self._asks_for_rest(now, out):
+                self._break_replay(now, out)
             self._drain(now, out)
         return out
 
@@ -306,12 +313,14 @@ class Source:
 
     # ------------------------------------------------------------------ replay
 
-    def _ask(self, first: int, purpose: Purpose, now: float, out: list[Action]) -> bool:
+    def _ask(
+        self, first: int, purpose: Purpose, now: float, out: list[Action], rest_of: _Replay | None = None
+    ) -> bool:
         if not self._replays or not self._connected or now < self._mute_until:
             return False
         if self._replay is not None:
             out.append(StopReplay())
-        self._replay = _Replay(purpose, now)
+        self._replay = _Replay(purpose, now, rest_of)
         self._diary.count("replays", reason=purpose)
         out.append(AskReplay(first))
         return True
@@ -325,7 +334,7 @@ class Source:
             replay.unproven = False
             self._diary.count("duplicates")
             return False
-        if reply.sequence > last and replay.purpose == "gap":
+        if reply.sequence > last and replay.purpose != "proof":
             replay.unproven = False
             return True
         self._restart("replay_differs", out)
@@ -335,14 +344,30 @@ class Source:
         replay.unproven = False
         return True
 
-    def _take_reply(self, replay: _Replay, reply: Reply, out: list[Action]) -> None:
+    def _take_reply(self, replay: _Replay, reply: Reply, now: float, out: list[Action]) -> None:
         last = self._process.last
         if last is not None and reply.sequence <= last:
+            return
+        if self._process.hole_before(reply.sequence) and self._asks_for_rest(now, out):
             return
         self._count_missed(reply.sequence)
         replay.applied += 1
         self._diary.count("replayed_messages")
         self._apply(reply.sequence, reply.payload, out)
+
+    def _asks_for_rest(self, now: float, out: list[Action]) -> bool:
+        """Ask again from the last message on, if the engine may have dropped what is missing after it.
+
+        What is missing among fewer replies than an engine drops any is nowhere, and not asked for again
+        [SUB-056]. So each new exchange brings more than the one before, within the time of the first.
+        """
+        replay, last = self._replay, self._process.last
+        if replay is None or last is None or replay.unproven or replay.replies <= ENGINE_SEND_MARK:
+            return False
+        if now >= replay.began + REPLAY_LIMIT_S:
+            return False
+        purpose: Purpose = "gap" if replay.purpose == "proof" else replay.purpose
+        return self._ask(last, purpose, now, out, rest_of=replay)
 
     def _finish_replay(self, replay: _Replay, now: float, out: list[Action]) -> None:
         """The end marker came."""
@@ -351,7 +376,7 @@ class Source:
         if replay.purpose == "proof" and replay.unproven:
             self._restart("replay_differs", out)
             self._ask(0, "history", now, out)
-        elif replay.purpose == "history" and self._process.all_known:
+        elif replay.purpose == "history" and self._process.all_known and not replay.unproven:
             out.append(Known())
         elif replay.purpose == "gap":
             self._fruitless = 0 if replay.applied else self._fruitless + 1
