@@ -46,7 +46,7 @@ def test_hints_raise_the_cached_share_by_ten_points_or_more(tmp_path: Path) -> N
 
 @pytest.mark.timeout(LIMIT_S)
 def test_a_broken_event_path_fails_the_run(tmp_path: Path) -> None:
-    finished, figures = once(tmp_path, "--turns=240", "--break-events")
+    finished, figures = once(tmp_path, "--turns=120", "--engines=2", "--break-events")
     assert finished.returncode == 1, finished.stderr
     assert figures["passed"] is False
     assert "PREFIX_MATCH" not in figures["reasons"]

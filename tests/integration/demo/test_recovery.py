@@ -21,7 +21,7 @@ async def hinted_by_both(stack: LocalStack, prompt: list[int], engine: str) -> N
 
 @pytest.mark.timeout(LIMIT_S)
 async def test_killing_any_one_process_leaves_the_system_running_and_right(tmp_path: Path) -> None:
-    async with LocalStack(tmp_path) as stack:
+    async with LocalStack(tmp_path, "--engines=2") as stack:
         kept = list(range(5_000, 5_097))
         await stack.complete("engine-2", kept)
         lost = list(range(6_000, 6_097))

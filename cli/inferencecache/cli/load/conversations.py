@@ -23,6 +23,8 @@ class Workload:
     message_tokens: tuple[int, int] = (40, 90)
     answer_tokens: tuple[int, int] = (24, 48)
     pause_s: tuple[float, float] = (0.1, 0.5)
+    start_s: float = 1.0
+    """Users begin within this time, each at another moment."""
     vocabulary: int = 32_000
 
 

@@ -49,8 +49,8 @@ class Driver:
         self._engines = engines
         self._hinted = hinted
         self._control = control
-        self._routers = cycle(routers)
-        self._router_count = len(routers)
+        self._routers = list(routers)
+        self._turn = cycle(range(len(routers)))
         self._figures = figures
         self._total_turns = total_turns
 
@@ -62,7 +62,7 @@ class Driver:
 
     async def _user(self, user: int) -> None:
         rng = random.Random(f"{self._workload.seed}/start/{user}")
-        await asyncio.sleep(rng.uniform(0, 1))
+        await asyncio.sleep(rng.uniform(0, self._workload.start_s))
         planned = conversations(self._workload, user)
         if self._total_turns is not None:
             planned = bounded(planned, turns_of_user(self._total_turns, self._workload.users, user))
@@ -93,9 +93,10 @@ class Driver:
 
     async def _ask(self, prompt: Sequence[int]) -> Hint:
         """Routers take turns; one that does not answer is passed over."""
+        first = next(self._turn)
         hint = Hint(UNREACHABLE)
-        for _ in range(self._router_count):
-            hint = await next(self._routers).lookup(prompt)
+        for router in self._routers[first:] + self._routers[:first]:
+            hint = await router.lookup(prompt)
             if hint.reason != UNREACHABLE:
                 break
         return hint
