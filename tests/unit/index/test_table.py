@@ -24,7 +24,7 @@ KEYS = st.lists(st.integers(0, 40), min_size=1, max_size=12)
 
 
 class Hold(NamedTuple):
-    count: int
+    tokens: int
     seen: int
     tier: int
     uncertain: bool = False
@@ -147,7 +147,7 @@ class TableMachine(RuleBasedStateMachine):
             holder = keyspace * REPLICAS + replica
             hold = self.holds.get((holder, key))
             if hold is not None and self.seen(holder, hold) > oldest:
-                expected.append((replica, hold.count, self.seen(holder, hold), hold.tier))
+                expected.append((replica, hold.tokens, self.seen(holder, hold), hold.tier))
         assert sorted(hits) == expected
 
     @rule(data=st.data(), oldest=st.integers(-9, 9))
@@ -223,3 +223,13 @@ def test_an_uncertain_hold_behind_a_certain_one_is_no_export() -> None:
     columns = Columns(holder, packed([1, 2]), np.zeros(2, np.int64), np.zeros(2, np.int32), marks)
     with pytest.raises(ValueError, match="uncertain"):
         table.load(holder, columns, np.zeros(1, np.int64), np.zeros(1, np.int64))
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 3, 4, 5, 9, 10])
+def test_a_full_table_still_finds_that_a_key_is_missing(capacity: int) -> None:
+    table = HoldTable(capacity)
+    holder = table.open_holder(1, 2, 0, 0, 0)
+    table.hold(holder, packed(range(capacity)), np.zeros(capacity, np.int32), 1, 0)
+    assert table.exact(0, 2, capacity, -1) == []
+    table.release(holder, packed(range(100)))
+    assert len(table) == 0

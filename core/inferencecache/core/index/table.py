@@ -131,7 +131,7 @@ class HoldTable:
             due = np.full((capacity >> kernels.STRETCH_BITS) + 1, kernels.NEVER, np.int64)
             due[: len(self._due)] = self._due
             self._due = due
-        self._slots = np.zeros(1 << (capacity * 7 // 4 - 1).bit_length(), np.uint32)
+        self._slots = np.zeros(1 << (capacity * 7 // 4).bit_length(), np.uint32)
         kernels.place_all(self._nodes, self._holders, self._slots, self._counts)
 
     def reserve(self, holds: int) -> None:
