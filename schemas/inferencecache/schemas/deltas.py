@@ -102,6 +102,7 @@ class ReplicaRow(Change, frozen=True, tag=5):
 
     `begun_at` is the log sequence of its current `Begin`, `alive_us` the log time of its last
     `Alive` (0: never; its holds then age from their own times), `heard_us` that of its last batch.
+    `scheme` is what its producer said at its `Begin`: a replica that began may be served before it holds.
     """
 
     name: ReplicaName
@@ -110,6 +111,7 @@ class ReplicaRow(Change, frozen=True, tag=5):
     alive_us: int = 0
     heard_us: int = 0
     stats: StatsRow | None = None
+    scheme: HashScheme = HashScheme("")
 
 
 class ReplicaForgotten(Change, frozen=True, tag=6):

@@ -112,6 +112,7 @@ DELTA = Delta(
             TIME_US,
             TIME_US,
             StatsRow(1 << 30, 0.5, 0.25, 110, 1110, 7, 3, 0.75, TIME_US, TIME_US),
+            SCHEME,
         ),
         ReplicaForgotten(ReplicaName(TENANT, MODEL, REPLICA)),
         TimeStarted(TIME_US),

@@ -278,7 +278,8 @@ class Fold:
         """Another incarnation: earlier holds go, unless it certainly reads the same engine process."""
         life, begun_at = self.lives.get(name), position.sequence
         replica = self.view.holders.replica(name)
-        self._write.set_row(replica, ReplicaRow(name, batch.incarnation, begun_at, stats=replica.stats))
+        row = ReplicaRow(name, batch.incarnation, begun_at, stats=replica.stats, scheme=begin.scheme)
+        self._write.set_row(replica, row)
         if begin.engine and life is not None and begin.engine == life.engine:
             self._write.doubt(replica)
         else:
