@@ -572,8 +572,12 @@ class Mapper:
             out = Reports()
             for block in sorted(blocks[at:end], key=attrgetter("adapter", "token_count")):
                 for key, token_count in self._keys_of(block):
-                    out.add(block.adapter, self._held.tier(block.adapter, key), key, token_count)
-            yield StateGroup(oldest, out.items)
+                    tier = self._held.tier(block.adapter, key)
+                    # Several blocks of one key: those in its tier tell it, as certain as they are.
+                    if tier != TIER_T1 or block.holders.on_t1:
+                        out.add(block.adapter, tier, key, token_count)
+            if out.items:
+                yield StateGroup(oldest, out.items)
             at = end
 
     def _predicted(self, now: float) -> Iterator[StateGroup]:
