@@ -7,7 +7,7 @@ fold finds malformed. What is told step by step and what is told as a full state
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -29,6 +29,7 @@ from inferencecache.schemas.positions import Position
 from inferencecache.schemas.senders import ReplicaSender
 from tests.fuzz.mutation import Message, join, mutate_msgpack, script_mutation, script_parts, split
 from tests.fuzz.target import Target
+from tests.fuzz.worlds import Hold, state_of
 
 _FRAMES: Final = Path(__file__).parents[1] / "data" / "engine_frames"
 _SCHEME: Final = HashScheme("vllm")
@@ -67,11 +68,15 @@ def run(data: bytes) -> None:
         told.take(path.tick(now))
         warnings.show(diary.drain(), now)
         assert path.tracked_blocks <= mapping.max_tracked_blocks
+    for _ in range(3):  # what waits for a replay waits no longer
+        now += _STEPS_S[5]
+        told.take(path.tick(now))
     shown.check(_secrets(messages))
     anew = _Told()
     for group in path.full_state(now):
         assert group.observed_at <= now
         anew.tell(group.reports)
+    assert anew.certain.items() <= told.certain.items(), "a full state is certain of what was not told"
 
 
 def _heard(
@@ -115,6 +120,12 @@ class _Told:
         self.fold = Fold(1 << 8)
         self._lives = 0
         self._begin()
+
+    @property
+    def certain(self) -> Mapping[Hold, tuple[int, int]]:
+        """Token count and tier of what is certainly held."""
+        holds = state_of(self.fold.view).holds
+        return {hold: (count, mark >> 1) for hold, (count, _, mark) in holds.items() if not mark & 1}
 
     def _begin(self) -> None:
         self._lives += 1
@@ -194,15 +205,18 @@ def _seeds() -> list[bytes]:
         if replies:
             answers = [Message(5, b"".join(parts[-2:])) for parts in replies]
             scripts.append([Message(6, b"".join(parts[-2:])) for parts in live] + answers)
+    scripts += [[Message(0, payload)] for payload in _made()]
     random = Random(3)
     everything = [message for script in scripts for message in script]
-    for number in range(40):
-        script = random.sample(everything, 6)
-        script[3:3] = [Message(7, random.choice((b"d", b"r", b"n", b"e", b"y", b"z", b"c")))]
-        first = script[0]
-        script[0] = Message(first.kind & 15 | number % 8 << 4, first.payload)
-        scripts.append(script)
-    scripts += [[Message(0, payload)] for payload in _made()]
+    for number in range(100):
+        script = [*random.choice(scripts), *random.choice(scripts), *random.sample(everything, 2)]
+        script.insert(
+            random.randrange(1, len(script)), Message(7, random.choice((b"d", b"r", b"n", b"y", b"c")))
+        )
+        if number % 2:
+            script.insert(1, Message(7, b"e"))
+        moved = [Message(kind & 15 | random.choice((0, 16, 16, 32, 48)), payload) for kind, payload in script]
+        scripts.append([Message(moved[0].kind & 15 | number % 8 << 4, moved[0].payload), *moved[1:]])
     return [join(script) for script in scripts]
 
 
