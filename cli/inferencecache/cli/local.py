@@ -23,6 +23,7 @@ from inferencecache.cli.stack.plan import MissingProgramError
 from inferencecache.cli.stack.ports import Ports
 from inferencecache.cli.state import StateDir
 from inferencecache.cli.view import RunView
+from inferencecache.core.service import configure_logging
 
 LINE_INTERVAL_S: Final = 2.0
 INTERRUPTED: Final = 130
@@ -51,6 +52,7 @@ def up(options: UpOptions) -> int:
     Exit code 0 when all went well, 1 when something did not come up or hints did not help enough,
     130 when a bounded run was interrupted.
     """
+    configure_logging("text", "error")
     console = Console(stderr=options.json, highlight=False)
     with StateDir(options.state_dir) as state:
         try:

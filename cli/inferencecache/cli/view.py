@@ -26,7 +26,7 @@ class RunView:
 
     def __rich__(self) -> RenderableType:
         beside = Table.grid(padding=(0, 4))
-        beside.add_row(self._engines(), Group(self._routers(), Text(), self._reasons()))
+        beside.add_row(self._engines(), Group(self._routers(), self._agreement(), Text(), self._reasons()))
         figures = self._figures
         return Panel(
             Group(self._groups(), Text(), beside),
@@ -74,6 +74,14 @@ class RunView:
         for code, count in self._figures.reasons.most_common():
             table.add_row(code, str(count))
         return table
+
+    def _agreement(self) -> Text:
+        agreement = self._figures.agreement
+        if not agreement.compared:
+            return Text("views not compared yet", style="dim")
+        if agreement.different:
+            return Text(f"views differ in {agreement.different} of {agreement.compared}", style="bold red")
+        return Text(f"views equal in {agreement.compared} comparisons", style="dim")
 
     def _routers(self) -> Table:
         table = _table("router", "events visible after p50", "p99", "view age")

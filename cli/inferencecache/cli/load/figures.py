@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+from inferencecache.cli.load.agreement import Agreement
 from inferencecache.cli.load.engines import Completion
 
 REQUIRED_POINTS: Final = 10.0
@@ -83,6 +84,7 @@ class Figures:
         """Probes that no router showed within their limit."""
         self.view_age_s: dict[str, float | None] = dict.fromkeys(self.visible_s)
         """Age of each router's view; None while it is not known."""
+        self.agreement = Agreement()
 
     @property
     def advantage_points(self) -> float:
@@ -116,6 +118,8 @@ class Figures:
             "visible_delay_ms": {name: _milliseconds(values) for name, values in self.visible_s.items()},
             "probes_never_visible": self.never_visible,
             "view_age_s": self.view_age_s,
+            "views_compared": self.agreement.compared,
+            "views_different": self.agreement.different,
         }
 
 

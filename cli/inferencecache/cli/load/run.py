@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import time
 from contextlib import AsyncExitStack
+from typing import Final
 
+from inferencecache.cli.load.agreement import watch_agreement
 from inferencecache.cli.load.choice import Pool
 from inferencecache.cli.load.conversations import Workload
 from inferencecache.cli.load.driver import Driver
@@ -16,6 +19,9 @@ from inferencecache.cli.load.probe import Probe
 from inferencecache.cli.load.views import watch_views
 from inferencecache.cli.running import finished_before, in_background
 from inferencecache.cli.stack import Plan
+
+SETTLE_LIMIT_S: Final = 5.0
+POLL_S: Final = 0.1
 
 
 class LoadRun:
@@ -50,6 +56,8 @@ class LoadRun:
             probe = Probe(engines, self.hinted, self.control, routers, self.figures, self._workload.seed)
             await stack.enter_async_context(in_background(probe.run()))
             await stack.enter_async_context(in_background(watch_views(self._plan.routers, self.figures)))
+            agreement = watch_agreement(self._plan.nats_url, self.figures.agreement)
+            await stack.enter_async_context(in_background(agreement))
             driver = Driver(
                 self._workload,
                 engines,
@@ -59,6 +67,17 @@ class LoadRun:
                 self.figures,
                 total_turns=self._total_turns,
             )
-            finished = await finished_before(stop, driver.run())
+            finished = await finished_before(stop, driver.run()) and await self._settled(stop)
         self._ended_at = time.monotonic()
         return finished
+
+    async def _settled(self, stop: asyncio.Event) -> bool:
+        """Once no load moves them, routers soon stand at the same delta: let them be compared."""
+        compared = self.figures.agreement.compared
+        deadline = time.monotonic() + SETTLE_LIMIT_S
+        while self.figures.agreement.compared == compared and time.monotonic() < deadline:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(POLL_S):
+                    await stop.wait()
+                    return False
+        return True

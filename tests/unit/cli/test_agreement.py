@@ -1,0 +1,38 @@
+"""Routers are compared where they say they stand at the same delta, and nowhere else."""
+
+from __future__ import annotations
+
+from inferencecache.cli.load.agreement import Agreement
+from inferencecache.schemas.ids import LogEpoch
+from inferencecache.schemas.members import RouterMember, ViewedPartition
+
+
+def router(id_: str, delta: int, digest: int, epoch: str = "e") -> RouterMember:
+    return RouterMember(id_, partitions={"1.0": ViewedPartition(LogEpoch(epoch), delta, digest=digest)})
+
+
+def heard(*members: RouterMember) -> tuple[int, int]:
+    agreement = Agreement()
+    for member in members:
+        agreement.hear(member)
+    return agreement.compared, agreement.different
+
+
+def test_equal_digests_at_one_delta_agree() -> None:
+    assert heard(router("a", 5, 77), router("b", 5, 77)) == (1, 0)
+
+
+def test_other_digests_at_one_delta_differ() -> None:
+    assert heard(router("a", 5, 77), router("b", 5, 78)) == (1, 1)
+
+
+def test_other_deltas_and_other_log_epochs_are_not_compared() -> None:
+    assert heard(router("a", 5, 77), router("b", 6, 78), router("b", 5, 78, epoch="f")) == (0, 0)
+
+
+def test_a_router_is_not_compared_with_itself() -> None:
+    assert heard(router("a", 5, 77), router("a", 5, 77)) == (0, 0)
+
+
+def test_empty_views_prove_nothing() -> None:
+    assert heard(router("a", 5, 0), router("b", 5, 0)) == (0, 0)
