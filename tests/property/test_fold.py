@@ -21,7 +21,7 @@ MIXES = {
 }
 
 
-@pytest.mark.rule("IDX-16", "IDX-17", "IDX-205")
+@pytest.mark.rule("IDX-04", "IDX-16", "IDX-17", "IDX-205")
 @pytest.mark.parametrize("mix", MIXES.values(), ids=MIXES.keys())
 @settings(max_examples=25, deadline=None)
 @given(random=st.randoms(use_true_random=False), steps=st.integers(1, 80))

@@ -31,7 +31,7 @@ def test_a_key_is_found_only_by_all_its_five_parts(story: Story, other: Question
     assert story.ask_index(other).reason != "PREFIX_MATCH"
 
 
-@pytest.mark.rule("IDX-10", "WIRE-021", "WIRE-054")
+@pytest.mark.rule("IDX-03", "IDX-10", "WIRE-021", "WIRE-054")
 @pytest.mark.parametrize(
     "hashes",
     [
@@ -102,7 +102,7 @@ def test_a_time_long_ago_is_taken_as_it_is(story: Story, timestamp_us: int) -> N
     assert story.keys() == 0
 
 
-@pytest.mark.rule("IDX-19", "IDX-31", "WIRE-093")
+@pytest.mark.rule("IDX-05", "IDX-19", "IDX-31", "WIRE-093")
 def test_no_time_means_the_time_of_the_log(story: Story) -> None:
     story.report("r", stored([b"p"], [64]))
     answer = story.index.route(exact("p"), OPEN, story.now_us + 900_000_000)

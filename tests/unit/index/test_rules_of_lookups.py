@@ -138,7 +138,7 @@ def test_nothing_to_go_by_gets_no_affinity(story: Story) -> None:
     assert_answer(story.ask(exact("")), "NO_HINT")
 
 
-@pytest.mark.rule("IDX-112")
+@pytest.mark.rule("IDX-112", "WIRE-049")
 def test_an_index_that_holds_only_probe_keys_is_empty(story: Story) -> None:
     story.given(f"p{{pp:16}} tenant={PROBE_TENANT}")
     assert_answer(story.ask(exact("p")), "NO_HINT")

@@ -49,7 +49,7 @@ def test_the_least_hit_rate_counts_and_a_saturated_replica_is_still_named(story:
     assert answer.hints[0].score == 0
 
 
-@pytest.mark.rule("IDX-W52", "IDX-100", "IDX-112", "WIRE-049")
+@pytest.mark.rule("IDX-W52", "IDX-100", "IDX-112")
 def test_a_stale_member_may_be_hot_until_it_is_swept(story: Story) -> None:
     story.under(policy(ttl_s=600)).given("r{o:1} age=900; r hit=0.9")
     assert_answer(story.ask(exact("n")), "TENANT_HOT", "r 0.9")
