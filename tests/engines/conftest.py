@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any
 
 import pytest
 
@@ -29,7 +30,7 @@ async def start(release: Release) -> AsyncIterator[StartPublishers]:
     """`await start(ranks=2, buffer_steps=5)` starts the publishers of one engine."""
     started: list[Publisher] = []
 
-    async def start(**how: int) -> list[Publisher]:
+    async def start(**how: Any) -> list[Publisher]:
         publishers = await start_publishers(release, **how)
         started.extend(publishers)
         return publishers
@@ -60,7 +61,8 @@ async def follow(nats_server: NatsServer, release: Release) -> AsyncIterator[Fol
 
         def follow(engine: Publisher, *flags: str) -> Running:
             endpoint = f"--engine-endpoint=tcp://127.0.0.1:{engine.live_port}"
-            started = start(endpoint, f"--hash-scheme={release.package}", *flags)
+            replay = f"--replay-endpoint=tcp://127.0.0.1:{engine.replay_port}"
+            started = start(endpoint, replay, f"--hash-scheme={release.package}", *flags)
             running.append(started)
             return started
 

@@ -44,10 +44,18 @@ class Publisher:
     """One data-parallel rank of an engine, with events in its release's own words.
 
     `port` is the base port of `ranks` ranks; their replay ports follow. Both engines offset them by rank.
+    With `connects` the engine expects that the other side binds.
     """
 
     def __init__(
-        self, release: Release, port: int, *, rank: int = 0, ranks: int = 1, buffer_steps: int = 10_000
+        self,
+        release: Release,
+        port: int,
+        *,
+        rank: int = 0,
+        ranks: int = 1,
+        buffer_steps: int = 10_000,
+        connects: bool = False,
     ) -> None:
         self.release = release
         self.rank = rank
@@ -55,7 +63,7 @@ class Publisher:
         self.live_port, self.replay_port = port + rank, port + ranks + rank
         self._config = {
             "publisher": "zmq",
-            "endpoint": f"tcp://*:{port}",
+            "endpoint": f"tcp://127.0.0.1:{port}" if connects else f"tcp://*:{port}",
             "replay_endpoint": f"tcp://*:{port + ranks}",
             "buffer_steps": buffer_steps,
             "topic": TOPIC,
@@ -188,16 +196,11 @@ def number_of(parts: Sequence[bytes]) -> int:
     return reply.sequence
 
 
-async def start_publishers(
-    release: Release, *, ranks: int = 1, buffer_steps: int = 10_000
-) -> list[Publisher]:
+async def start_publishers(release: Release, *, ranks: int = 1, **how: Any) -> list[Publisher]:
     """All ranks of an engine, on ports that were free a moment ago and, if not any more, on others."""
     while True:
         port = free_ports(2 * ranks)
-        publishers = [
-            Publisher(release, port, rank=rank, ranks=ranks, buffer_steps=buffer_steps)
-            for rank in range(ranks)
-        ]
+        publishers = [Publisher(release, port, rank=rank, ranks=ranks, **how) for rank in range(ranks)]
         try:
             for publisher in publishers:
                 await publisher.start()
