@@ -20,7 +20,7 @@ from inferencecache.core.protocol.owner import (
     ReadLastDelta,
     TakeSnapshot,
 )
-from inferencecache.core.protocol.position import PositionCheck, StreamEnds
+from inferencecache.core.protocol.position import Lost, PositionCheck, StreamEnds
 from inferencecache.core.protocol.snapshots import Snapshots, SnapshotSettings
 from inferencecache.schemas.deltas import Delta, decode_delta
 from inferencecache.schemas.ids import (
@@ -175,6 +175,7 @@ class Indexer:
             )
 
     def read_deltas(self) -> None:
+        self.deltas_read = max(self.deltas_read, self.partition.deltas.first - 1)
         while self.deltas_read < self.partition.deltas.last:
             self.deltas_read += 1
             message = self.partition.deltas.at(self.deltas_read)
@@ -208,7 +209,10 @@ class Indexer:
         deltas = self.partition.deltas
         match action:
             case PublishRecords():
-                self.partition.log.append(encode_batch(Batch(records=action.records)))
+                log = self.partition.log
+                behind = log.messages[action.folded :] if action.folded is not None else []
+                if not any(each.sender == OWNER for each in behind):
+                    log.append(encode_batch(Batch(records=action.records)), message_id=action.message_id)
             case PublishDelta():
                 try:
                     sequence = deltas.append(action.payload, message_id=action.message_id, after=action.after)
@@ -327,6 +331,10 @@ class Router:
         self.now += after_s
         self.do(self.follower.poll(self.now))
         while self._reading and self.read < self.partition.deltas.last:
+            if self.read + 1 < self.partition.deltas.first:
+                self._reading = False
+                self.do(self.follower.lost(self.now, Lost("cut", "")))
+                return
             self.read += 1
             message = self.partition.deltas.at(self.read)
             delta: Delta | None = decode_delta(message.payload)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from inferencecache.core.protocol.position import Lost
-from inferencecache.schemas.deltas import encode_delta
+from inferencecache.schemas.deltas import decode_delta, encode_delta
 from inferencecache.schemas.ids import LogEpoch, OwnerId
 from inferencecache.schemas.records import Batch, Claim, encode_batch
 from tests.unit.protocol.harness import Indexer, Partition, Router, Stream
@@ -200,6 +202,44 @@ def test_deltas_of_another_log_epoch_are_skipped() -> None:
     partition.deltas.append(encode_delta(delta))
     router.run()
     assert router.view.digest == digest
+    indexer.run(40)
+    router.run()
+    assert router.view.digest == indexer.view.digest
+    assert router.follower.repairs == 0
+
+
+def test_a_follower_that_was_never_told_of_a_new_log_epoch_finds_it_by_the_references() -> None:
+    partition, _ = started()
+    router = Router(partition)
+    router.run()
+    claim = Claim(OwnerId("b"), LogEpoch("another"))
+    partition.log.append(encode_batch(Batch(records=(claim,))))
+    successor = Indexer(partition, "b")
+    successor.read_log()
+    successor.fold.changes.drop_through(successor.view.log.sequence)
+    successor.claim()
+    partition.begin("r", "j")
+    successor.run(120)
+    assert partition.refs is not None
+    router.run()
+    assert router.view.log_epoch == "epoch-of-a"
+    router.run(1.5)
+    router.run()
+    assert router.view.log_epoch == "another"
+    assert router.view.digest == successor.view.digest
+
+
+def test_a_stray_delta_of_a_former_log_epoch_changes_nothing() -> None:
+    partition, indexer = started()
+    indexer.snapshot()
+    router = Router(partition)
+    router.run()
+    stray = decode_delta(partition.deltas.at(1).payload)
+    partition.deltas.append(encode_delta(replace(stray, log_epoch=LogEpoch("old"), emptied=False)))
+    router.run()
+    router.run(1.5)
+    assert router.follower.repairs == 0
+    partition.store("r", 50)
     indexer.run(40)
     router.run()
     assert router.view.digest == indexer.view.digest

@@ -57,6 +57,27 @@ def test_nothing_is_claimed_without_being_wanted() -> None:
     assert indexer.owner.due(indexer.now) == float("inf")
 
 
+def test_of_two_first_claims_only_one_is_stored() -> None:
+    partition = Partition()
+    partition.begin("r")
+    partition.store("r", 1)
+    first, second = Indexer(partition, "a"), Indexer(partition, "b")
+    for indexer in (first, second):
+        indexer.withhold = []
+        indexer.read_log()
+        indexer.owner.should_own(True)
+        indexer.poll()
+    for indexer in (first, second):
+        held, indexer.withhold = indexer.withhold, None
+        for action in held or ():
+            indexer.do(action)
+    first.run()
+    second.read_log()
+    assert first.owns()
+    assert first.view.entries == second.view.entries == 4
+    assert first.view.log_epoch == second.view.log_epoch == "epoch-of-a"
+
+
 def test_an_owner_ticks_each_second_and_gives_its_part_of_the_cap_once() -> None:
     partition = Partition()
     indexer = Indexer(partition, "a")

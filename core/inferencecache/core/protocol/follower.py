@@ -23,6 +23,8 @@ from inferencecache.schemas.positions import Position, Refs, SnapshotRef
 RETRY_S: Final = 1.0
 ASK_AGAIN_S: Final = 3.0
 NEW_EPOCH_WAIT_S: Final = 30.0
+STRAY_S: Final = 1.0
+"""After so long with deltas of another log epoch only, the references tell which one is in force."""
 ALIVE_US: Final = 60_000_000
 """A sidecar speaks at least every 20 s: one that was silent for three times that is not waited for."""
 
@@ -50,6 +52,9 @@ class Follower:
         self._next: View | None = None
         self._next_at = 0.0
         self._new_epoch_since: float | None = None
+        self._stray_at: float | None = None
+        self._checking = False
+        self._refs_asked = False
         self._choice = BaseChoice()
         self._from_the_start = False
         self._trouble_at = 0
@@ -69,9 +74,20 @@ class Follower:
     # -- events ------------------------------------------------------------------------------------
 
     def start(self) -> list[Action]:
-        return [ReadRefs()]
+        return self._ask_refs()
 
     def refs_read(self, now: float, refs: Refs | None) -> list[Action]:
+        self._refs_asked = False
+        if self._checking:
+            self._checking = False
+            if not self._is_left_behind(refs):
+                return []
+            self._in_trouble((self._next or self.view).delta.sequence)
+            return [StopReading(), *self._begin(now, refs)]
+        return self._begin(now, refs)
+
+    def _begin(self, now: float, refs: Refs | None) -> list[Action]:
+        """Begin from the best base that was not tried yet."""
         ref = self._choice.next(refs)
         if ref is not None:
             return [Load(ref)]
@@ -85,6 +101,11 @@ class Follower:
         return [AskSnapshot()]
 
     def refs_failed(self, now: float) -> list[Action]:
+        self._refs_asked = False
+        if self._checking:
+            self._checking = False
+            self._stray_at = now
+            return []
         self._retry_at = now + RETRY_S
         return []
 
@@ -96,7 +117,7 @@ class Follower:
     def load_failed(self) -> list[Action]:
         """The snapshot cannot be had: the next base, by references as they are now."""
         self.repairs += 1
-        return [ReadRefs()]
+        return self._ask_refs()
 
     def opened(self, now: float, last: int) -> None:
         """The deltas stream is open at the view's delta; `last` is the number of its last message."""
@@ -111,7 +132,7 @@ class Follower:
             self._take(now, delta)
         except DeltaMismatchError:
             self._in_trouble(position.sequence)
-            return [StopReading(), ReadRefs()]
+            return [StopReading(), *self._ask_refs()]
         (self._next or self.view).delta = position
         self._settle(now, is_at_end=pending == 0)
         return []
@@ -121,7 +142,7 @@ class Follower:
         self._in_trouble((self._next or self.view).delta.sequence)
         if lost.reason != "cut":
             self._from_the_start = False
-        return self.refs_failed(now) if lost.reason == "no_stream" else [ReadRefs()]
+        return self.refs_failed(now) if lost.reason == "no_stream" else self._ask_refs()
 
     # -- what to do --------------------------------------------------------------------------------
 
@@ -129,10 +150,26 @@ class Follower:
         """What to do now; to be called a few times a second."""
         if self._new_epoch_since is not None:
             self._settle(now, is_at_end=False)
-        if self._retry_at is None or now < self._retry_at:
+        if self._retry_at is not None and now >= self._retry_at:
+            self._retry_at = None
+            return self._ask_refs()
+        if self._stray_at is not None and now >= self._stray_at + STRAY_S:
+            self._stray_at = None
+            self._checking = True
+            return self._ask_refs()
+        return []
+
+    def _ask_refs(self) -> list[Action]:
+        """One reading at a time; whoever needs the references takes what it finds."""
+        if self._refs_asked:
             return []
-        self._retry_at = None
+        self._refs_asked = True
         return [ReadRefs()]
+
+    def _is_left_behind(self, refs: Refs | None) -> bool:
+        """Deltas of another log epoch keep coming: is it the one that the references are about?"""
+        current = refs.current if refs is not None else None
+        return current is not None and current.log_epoch != (self._next or self.view).log_epoch
 
     def _follow(self, now: float, view: View) -> list[Action]:
         self._asked_at = self._retry_at = None
@@ -144,6 +181,8 @@ class Follower:
     def _in_trouble(self, sequence: int) -> None:
         """Begin again from a base. Bases that led to the same trouble before are not tried again."""
         self.repairs += 1
+        self._stray_at = None
+        self._checking = False
         self._next = None
         if sequence > self._trouble_at:
             self._trouble_at = sequence
@@ -156,11 +195,13 @@ class Follower:
             raise DeltaMismatchError("damage", "a message of the deltas stream is no delta")
         if _knows_something(view) and delta.log_epoch != view.log_epoch:
             if not delta.emptied:
+                self._stray_at = now if self._stray_at is None else self._stray_at
                 return
             view = self._new_view()
         elif _knows_something(view) and not delta.emptied and delta.to.sequence <= view.log.sequence:
             return
         view.apply(delta)
+        self._stray_at = None
         if view is self.view:
             self._view_at = now
         else:

@@ -42,10 +42,15 @@ class OwnerSettings(NamedTuple):
 
 
 class PublishRecords(NamedTuple):
-    """Append the records to the partition's control subject of owners; losing them is no harm."""
+    """Append the records to the partition's control subject of owners; losing them is no harm.
+
+    With `folded` only if nothing was appended there behind that log sequence: a claim by who has not
+    folded the last claim would give the log a log epoch it has left, and empty everything.
+    """
 
     records: tuple[AnyRecord, ...]
     message_id: str
+    folded: int | None = None
 
 
 class PublishDelta(NamedTuple):
@@ -105,7 +110,7 @@ class Owner:
         self._settings = settings
         self._last = last_sequence
         self._told = dict(told or {})
-        self._began_empty = began_empty
+        self._empty_at = fold.changes.kept_from.sequence if began_empty else None
         self._policy: PolicyApplied | None = None
         self._should_own = False
         self._was_owning = False
@@ -239,7 +244,6 @@ class Owner:
         self._last = delta
         self._told[self._fold.view.log_epoch] = log
         self._fold.changes.drop_through(log.sequence)
-        self._began_empty = False
 
     def bridge_failed(self, now: float) -> None:
         """The bridging snapshot came to nothing; it is tried again."""
@@ -287,8 +291,9 @@ class Owner:
             return []
         self._claim_at = now + CLAIM_RETRY_S
         self._claims += 1
-        claim = Claim(self._id, self._fold.view.log_epoch or self._new_log_epoch)
-        return [PublishRecords((claim,), f"{self._id}.claim.{self._claims}")]
+        view = self._fold.view
+        claim = Claim(self._id, view.log_epoch or self._new_log_epoch)
+        return [PublishRecords((claim,), f"{self._id}.claim.{self._claims}", view.log.sequence)]
 
     def _forget_sent(self, now: float) -> None:
         """A claim has been folded: what was sent under another is nobody's concern any more."""
@@ -385,7 +390,7 @@ class Owner:
         changes, log_epoch = self._fold.changes, self._fold.view.log_epoch
         told = self._told.get(log_epoch)
         begins = told is None
-        could_begin = self._began_empty
+        could_begin = changes.kept_from.sequence == self._empty_at
         for piece in changes.cut(told or changes.kept_from, DELTA_BYTES):
             if piece.mark.log_epoch not in ("", log_epoch):
                 could_begin = False
@@ -417,4 +422,3 @@ class Owner:
             self._told[delta.log_epoch] = delta.to
         if delta.log_epoch == self._fold.view.log_epoch:
             self._fold.changes.drop_through(delta.to.sequence)
-            self._began_empty = False

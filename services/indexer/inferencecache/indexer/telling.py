@@ -19,7 +19,13 @@ from inferencecache.core.log import (
     WrongLastSequenceError,
 )
 from inferencecache.core.log.jetstream import read_message, stream_info
-from inferencecache.core.log.subjects import control_subject, delta_subject, deltas_stream, partition_key
+from inferencecache.core.log.subjects import (
+    control_subject,
+    delta_subject,
+    deltas_stream,
+    events_stream,
+    partition_key,
+)
 from inferencecache.core.protocol.owner import (
     Action,
     Owner,
@@ -41,6 +47,13 @@ logger = get_logger("indexer")
 
 Spawn = Callable[[Coroutine[Any, Any, None]], object]
 CONTROL_LIMIT_S: Final = 5.0
+
+
+class _NotFoldedError(Exception):
+    """The control subject has a message that the fold has not taken yet."""
+
+    def __init__(self, sequence: int) -> None:
+        super().__init__(f"message {sequence} of an owner is not folded")
 
 
 class Telling:
@@ -67,6 +80,7 @@ class Telling:
         self._key = partition_key(generation, partition)
         self._control_subject = control_subject(generation, partition, "o")
         self._delta_subject = delta_subject(generation, partition)
+        self._events = events_stream(generation, partition)
         self._deltas = deltas_stream(generation, partition)
         self._fold = fold
         self._base_epoch = base_epoch
@@ -116,11 +130,25 @@ class Telling:
     async def _publish_records(self, action: PublishRecords) -> None:
         payload = encode_batch(Batch(records=action.records))
         try:
+            after = None if action.folded is None else await self._last_control(action.folded)
             await self._log.publisher.publish(
-                self._control_subject, payload, msg_id=action.message_id, timeout_s=CONTROL_LIMIT_S
+                self._control_subject,
+                payload,
+                msg_id=action.message_id,
+                expect_last_subject_sequence=after,
+                timeout_s=CONTROL_LIMIT_S,
             )
-        except NotStoredError as error:
+        except (_NotFoldedError, WrongLastSequenceError) as error:
+            logger.info("claim_withheld", partition=self._key, reason=str(error))
+        except (NotStoredError, ApiError, NoAnswerError) as error:
             logger.warning("control_not_stored", partition=self._key, error=str(error))
+
+    async def _last_control(self, folded: int) -> int:
+        """Number of the control subject's last message. Raises _NotFoldedError if that is not folded."""
+        last = await read_message(self._log, self._events, last_of=self._control_subject)
+        if last is not None and last.sequence > folded:
+            raise _NotFoldedError(last.sequence)
+        return last.sequence if last is not None else 0
 
     async def _publish_delta(self, action: PublishDelta) -> None:
         owner, id_ = self.owner, action.message_id
