@@ -138,7 +138,7 @@ class HoldTable:
         """Make room for so many more holds, in a pause if the capacity does not suffice."""
         needed = len(self) + holds
         if needed > len(self._nodes):
-            self._size_pool(max(needed, 2 * len(self._nodes)))
+            self._size_pool(max(needed + needed // 4, 2 * len(self._nodes)))
 
     # ---------------------------------------------------------------------------------- holders
 
