@@ -103,12 +103,12 @@ class Trial:
                 return self._publish(step.max_bytes)
             case Restored():
                 difference = self._publish(1 << 20) if self.naive.owner else self.take(Reloaded())
-                self.fold = load_fold(encode_snapshot(self.fold, Position()))
+                self.fold = load_fold(encode_snapshot(self.fold, Position()), 1 << 8)
                 self.naive.evictions.clear()
                 self.naive.tenant_evictions.clear()
                 return difference or self._state()
             case Reloaded():
-                self.follower = load_view(encode_snapshot(self.fold, Position()))
+                self.follower = load_view(encode_snapshot(self.fold, Position()), 1 << 8)
                 self.fold.changes.drop_through(self.fold.view.log.sequence)
                 return _unequal("follower's digest", digest(self.naive), self.follower.digest)
 
