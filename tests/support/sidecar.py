@@ -94,6 +94,11 @@ class Running:
         async with asyncio.timeout(10):
             return await self.task
 
+    @property
+    def certain(self) -> bool:
+        """Is there a connection to the engine, with no replay under way?"""
+        return all(channel.path.certain for channel in self.sidecar._channels)
+
     def counter(self, name: str) -> int:
         """One counter, summed over its reasons and replicas."""
         return sum(
