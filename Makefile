@@ -1,5 +1,6 @@
 # The verbs of this repository; `make` alone lists them. Everything runs in .venv, which the first verb
-# makes with uv, or with Python 3.11 or newer where there is no uv.
+# makes with uv, or with Python 3.11 or newer where there is no uv. How it goes is told on standard error:
+# standard output is the verb's own.
 
 VENV ?= .venv
 PYTHON_BIN := $(VENV)/bin
@@ -72,8 +73,8 @@ clean: ## remove the environment and every cache
 
 .PHONY: runtime
 runtime:
-	@tools/bootstrap runtime
+	@tools/bootstrap runtime >&2
 
 .PHONY: dev
 dev:
-	@tools/bootstrap dev
+	@tools/bootstrap dev >&2
