@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import msgspec
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
+from xxhash import xxh3_64_intdigest
 
-from inferencecache.core.index.digest import MASK, access_hash, entry_hash
+from inferencecache.core.index.digest import MASK, access_hash, entry_hash, row_hash
 from inferencecache.core.index.table import HoldTable
+from inferencecache.schemas.deltas import ReplicaName, ReplicaRow, StatsRow
+from inferencecache.schemas.ids import HashScheme, Incarnation, ModelId, ReplicaId, TenantId
 
 u64 = st.integers(0, MASK)
 i64 = st.integers(-(2**63), 2**63 - 1)
@@ -48,3 +52,31 @@ def test_each_property_of_a_hold_counts() -> None:
         (1, 2, 3, 4, 1, True),
     ]
     assert len({entry_hash(*hold) for hold in holds}) == len(holds)
+
+
+def test_each_field_of_a_row_counts() -> None:
+    row = ReplicaRow(ReplicaName(TenantId("t"), ModelId("m"), ReplicaId("r")))
+    stats = StatsRow(*range(1, 11))
+    rows = [
+        row,
+        msgspec.structs.replace(row, name=ReplicaName(TenantId("u"), ModelId("m"), ReplicaId("r"))),
+        msgspec.structs.replace(row, incarnation=Incarnation("i")),
+        msgspec.structs.replace(row, begun_at=1),
+        msgspec.structs.replace(row, alive_us=1),
+        msgspec.structs.replace(row, heard_us=1),
+        msgspec.structs.replace(row, scheme=HashScheme("vllm")),
+        msgspec.structs.replace(row, stats=StatsRow()),
+        *(
+            msgspec.structs.replace(row, stats=msgspec.structs.replace(stats, **{field: 99}))
+            for field in StatsRow.__struct_fields__
+        ),
+    ]
+    assert len({row_hash(row) for row in rows}) == len(rows)
+
+
+def test_a_field_at_its_default_at_the_end_of_a_row_does_not_count() -> None:
+    row = ReplicaRow(
+        ReplicaName(TenantId("t"), ModelId("m"), ReplicaId("r")), heard_us=5, stats=StatsRow(hit_rate=0.5)
+    )
+    without = msgspec.msgpack.encode((row.name, "", 0, 0, 5, (0, 0.5)))
+    assert row_hash(row) == xxh3_64_intdigest(without)

@@ -6,6 +6,7 @@ import struct
 import tracemalloc
 from collections.abc import Callable, Iterator
 from itertools import pairwise
+from pathlib import Path
 
 import msgspec
 import numpy as np
@@ -41,6 +42,8 @@ from inferencecache.schemas.records import (
 from tests.oracle.keys import key_of
 from tests.oracle.logs import LogWriter, stored
 
+GOLDEN = Path(__file__).parents[2] / "data" / "golden" / "snapshot_v1.hex"
+"""The snapshot of the log that `write` writes, as version 1 first wrote it; never edited."""
 DELTA = Position(7, 8, 9)
 TENANT, MODEL = TenantId("t"), ModelId("m")
 LFU = [TenantPolicy(TENANT, 5_000_000, lfu=True)]
@@ -112,6 +115,11 @@ def test_a_fold_goes_on_where_its_snapshot_was_taken() -> None:
     for message in log.messages[before:]:
         assert loaded.fold(message) == fold.fold(message)
         assert state(loaded) == state(fold)
+
+
+def test_snapshots_of_version_1_stay_readable() -> None:
+    golden = load_fold([bytes.fromhex(GOLDEN.read_text())])
+    assert state(golden) == state(folded(write().messages))
 
 
 def test_a_router_loads_what_it_needs() -> None:

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from xxhash import xxh3_64_intdigest
 
-from inferencecache.schemas.deltas import HolderName, ReplicaName, ReplicaRow
+from inferencecache.schemas.deltas import HolderName, ReplicaName, ReplicaRow, StatsRow
 
 MASK: Final = 2**64 - 1
 KEY_FACTOR: Final = 0x9E3779B97F4A7C15
@@ -24,6 +24,9 @@ MIX_FIRST: Final = 0xBF58476D1CE4E5B9
 MIX_SECOND: Final = 0x94D049BB133111EB
 
 _encoder = msgspec.msgpack.Encoder()
+_ROW_DEFAULTS: Final = tuple(field.default for field in msgspec.structs.fields(ReplicaRow))
+_STATS_DEFAULTS: Final = tuple(field.default for field in msgspec.structs.fields(StatsRow))
+_STATS: Final = ReplicaRow.__struct_fields__.index("stats")
 
 
 def mix(value: int) -> int:
@@ -66,5 +69,21 @@ def access_hash(identity: int, key: int, count: int) -> int:
 
 
 def row_hash(row: ReplicaRow) -> int:
-    """What the row of a replica adds to the digest: XXH3-64 of its MessagePack."""
-    return xxh3_64_intdigest(_encoder.encode(row))
+    """What the row of a replica adds to the digest: XXH3-64 of its fields in MessagePack.
+
+    Trailing fields that have their defaults are left out, of the statistics too, so that a field that
+    comes to the end of a struct changes no digest while nobody sets it.
+    """
+    fields = _trimmed(row, _ROW_DEFAULTS)
+    if row.stats is not None:
+        stats = _trimmed(row.stats, _STATS_DEFAULTS)
+        fields = (*fields[:_STATS], stats, *fields[_STATS + 1 :])
+    return xxh3_64_intdigest(_encoder.encode(fields))
+
+
+def _trimmed(struct: msgspec.Struct, defaults: tuple[object, ...]) -> tuple[object, ...]:
+    fields = msgspec.structs.astuple(struct)
+    end = len(fields)
+    while end and fields[end - 1] == defaults[end - 1]:
+        end -= 1
+    return fields[:end]
