@@ -22,8 +22,7 @@ import uvloop
 
 from inferencecache.core.log import Log
 from inferencecache.core.log.subjects import partition_of, replica_subject
-from inferencecache.core.partitions.foundation import AssetSettings
-from inferencecache.core.service import NatsSettings
+from inferencecache.core.service import AssetSettings, NatsSettings
 from inferencecache.router import replica
 from inferencecache.router.following import IndexFollowing
 from inferencecache.schemas.deltas import Delta, Held, decode_delta

@@ -14,8 +14,7 @@ import numpy as np
 from inferencecache.core.index.reading import Scope
 from inferencecache.core.log import Log, Message, NotStoredError
 from inferencecache.core.log.subjects import partition_of, replica_subject, resync_subject
-from inferencecache.core.partitions.foundation import AssetSettings
-from inferencecache.core.service import NatsSettings
+from inferencecache.core.service import AssetSettings, NatsSettings
 from inferencecache.indexer.partition import PartitionIndexer
 from inferencecache.indexer.serve import Indexer
 from inferencecache.indexer.settings import IndexerSettings

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import pytest
 
-from inferencecache.core.partitions.foundation import AssetSettings
+from inferencecache.core.service import AssetSettings
 from inferencecache.indexer.settings import IndexerSettings, read_settings
 
 NATS = ("--nats-url=nats://n:4222", "--insecure-nats")
@@ -65,3 +68,9 @@ def test_a_server_without_authentication_has_to_be_accepted(capsys: pytest.Captu
     with pytest.raises(SystemExit):
         read_settings(["--nats-url=nats://n:4222"], {})
     assert "--insecure-nats" in capsys.readouterr().err
+
+
+def test_a_wrong_flag_is_told_before_anything_slow_is_imported() -> None:
+    code = "import sys; import inferencecache.indexer.__main__; print([*sys.modules])"
+    modules = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert not [name for name in ("'numba'", "'numpy'", "'nats'") if name in modules]

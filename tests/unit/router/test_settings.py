@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -15,7 +17,9 @@ def settings(*arguments: str) -> RouterSettings:
     return read_settings([*NATS, *arguments], {})
 
 
-@pytest.mark.rule("WIRE-190", "WIRE-191", "WIRE-193", "WIRE-194", "WIRE-195", "WIRE-197", "WIRE-210")
+@pytest.mark.rule(
+    "WIRE-190", "WIRE-191", "WIRE-193", "WIRE-194", "WIRE-195", "WIRE-196", "WIRE-197", "WIRE-210"
+)
 def test_defaults_are_those_of_the_contract() -> None:
     assert settings() == RouterSettings(
         nats=settings().nats,
@@ -27,7 +31,9 @@ def test_defaults_are_those_of_the_contract() -> None:
         tls_files=None,
         block_size=16,
         ready_timeout_s=30.0,
+        models_dir=None,
     )
+    assert settings("--tokenizer-models-dir=models").models_dir == Path("models")
 
 
 @pytest.mark.rule("WIRE-159")
@@ -90,3 +96,9 @@ def test_the_environment_counts_when_no_flag_is_given() -> None:
     }
     read = read_settings([], environment)
     assert (read.nats.url, read.grpc_address) == ("nats://nats:4222", ("127.0.0.1", 7000))
+
+
+def test_a_wrong_flag_is_told_before_anything_slow_is_imported() -> None:
+    code = "import sys; import inferencecache.router.__main__; print([*sys.modules])"
+    modules = subprocess.check_output([sys.executable, "-c", code], text=True)
+    assert not [name for name in ("'numba'", "'numpy'", "'nats'", "'grpc'") if name in modules]

@@ -2,49 +2,17 @@
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 from typing import Final
 
-import msgspec
-
 from inferencecache.core.log import ApiError, Log, NoAnswerError, ensure_assets, ensure_layout
 from inferencecache.core.log.assets import SNAPSHOT_PERIOD_S, StoreTooSmallError, UnsafeRetentionError
-from inferencecache.core.service import SettingsParser, at_least, get_logger
+from inferencecache.core.service import AssetSettings, get_logger
 from inferencecache.schemas.layout import Layout
 
 RETRY_S: Final = 1.0
 
 logger = get_logger("partitions")
-
-
-class AssetSettings(msgspec.Struct, frozen=True):
-    """`partitions` of a new installation, `replicas` of every stream and bucket."""
-
-    partitions: int = 2
-    replicas: int = 1
-
-
-def add_asset_settings(parser: SettingsParser) -> None:
-    """Add the settings of `AssetSettings`, alike for every process that may create the assets."""
-    with parser.section("assets", "Streams and buckets that the first process to start creates."):
-        parser.setting(
-            "--partitions",
-            default=2,
-            parse=at_least(1),
-            help="Partitions of a new installation; an existing one keeps its own.",
-        )
-        parser.setting(
-            "--nats-replicas",
-            default=1,
-            parse=at_least(1),
-            help="Copies of every stream and bucket: 1, or 3 with a NATS cluster of three nodes.",
-        )
-
-
-def asset_settings(args: argparse.Namespace) -> AssetSettings:
-    """The settings of `add_asset_settings`."""
-    return AssetSettings(args.partitions, args.nats_replicas)
 
 
 class Foundation:

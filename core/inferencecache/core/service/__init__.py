@@ -7,6 +7,7 @@ index, and nothing imports more than the sidecar can afford.
 
 from __future__ import annotations
 
+from inferencecache.core.service.asset_settings import AssetSettings, add_asset_settings, asset_settings
 from inferencecache.core.service.errors import ListenError
 from inferencecache.core.service.http import HttpEndpoints
 from inferencecache.core.service.logs import configure_logging, get_logger
@@ -23,12 +24,15 @@ from inferencecache.core.service.settings import (
 )
 
 __all__ = [
+    "AssetSettings",
     "HttpEndpoints",
     "ListenError",
     "NatsSettings",
     "SettingsParser",
+    "add_asset_settings",
     "add_log_settings",
     "add_nats_settings",
+    "asset_settings",
     "at_least",
     "configure_logging",
     "duration",

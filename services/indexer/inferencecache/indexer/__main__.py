@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import NoReturn
 
 from inferencecache.core.service import configure_logging, run
-from inferencecache.indexer.serve import serve
 from inferencecache.indexer.settings import read_settings
 
 
@@ -13,6 +12,9 @@ def main() -> NoReturn:
     """Entry point of the console script; never returns."""
     settings = read_settings()
     configure_logging(settings.log_format, settings.log_level)
+    # What compiles the index takes seconds to import; a wrong flag is told at once.
+    from inferencecache.indexer.serve import serve  # noqa: PLC0415
+
     run(lambda stop: serve(settings, stop))
 
 

@@ -7,12 +7,14 @@ from typing import Final
 
 import msgspec
 
-from inferencecache.core.partitions.foundation import AssetSettings, add_asset_settings, asset_settings
 from inferencecache.core.service import (
+    AssetSettings,
     NatsSettings,
     SettingsParser,
+    add_asset_settings,
     add_log_settings,
     add_nats_settings,
+    asset_settings,
     at_least,
     duration,
     listen_address,

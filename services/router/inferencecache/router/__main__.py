@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from typing import NoReturn
 
-from prometheus_client import CollectorRegistry
-
-from inferencecache.core.index.work import AssignedWork
 from inferencecache.core.service import configure_logging, run
-from inferencecache.router.following import IndexFollowing
-from inferencecache.router.serve import serve
-from inferencecache.router.settings import RouterSettings, read_settings
+from inferencecache.router.settings import read_settings
 
 
 def main() -> NoReturn:
     """Entry point of the console script; never returns."""
     settings = read_settings()
     configure_logging(settings.log_format, settings.log_level)
+    # What compiles the index takes seconds to import; a wrong flag is told at once.
+    from inferencecache.router.following import follow  # noqa: PLC0415
+    from inferencecache.router.serve import serve  # noqa: PLC0415
+
     run(lambda stop: serve(settings, stop, follow))
-
-
-def follow(settings: RouterSettings, registry: CollectorRegistry) -> IndexFollowing:
-    """The index that the router serves."""
-    work = AssignedWork(settings.load_decay_s) if settings.balanced_ranking else None
-    return IndexFollowing(settings.nats, settings.assets, settings.ready_timeout_s, registry, work)
 
 
 if __name__ == "__main__":

@@ -19,10 +19,11 @@ from inferencecache.core.index.work import AssignedWork
 from inferencecache.core.log import Bucket, Entry, Gone, Log, Publisher, Watch
 from inferencecache.core.log.subjects import POLICY, POLICY_KEY, member_key
 from inferencecache.core.partitions import Presence
-from inferencecache.core.partitions.foundation import AssetSettings, Foundation
+from inferencecache.core.partitions.foundation import Foundation
 from inferencecache.core.policy import Intent
-from inferencecache.core.service import NatsSettings, get_logger
+from inferencecache.core.service import AssetSettings, NatsSettings, get_logger
 from inferencecache.router.replica import PartitionReplica
+from inferencecache.router.settings import RouterSettings
 from inferencecache.router.view_metrics import ViewMetrics
 from inferencecache.router.work_sharing import WorkSharing
 from inferencecache.schemas.ids import TenantId
@@ -139,3 +140,9 @@ class IndexFollowing:
     def _row(self) -> RouterMember:
         partitions = {replica.key: replica.row() for replica in self.replicas}
         return RouterMember(self.id, self.intent.revision, partitions, self._grpc_address)
+
+
+def follow(settings: RouterSettings, registry: CollectorRegistry) -> IndexFollowing:
+    """The index that a router with these settings serves."""
+    work = AssignedWork(settings.load_decay_s) if settings.balanced_ranking else None
+    return IndexFollowing(settings.nats, settings.assets, settings.ready_timeout_s, registry, work)

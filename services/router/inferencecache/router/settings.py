@@ -11,12 +11,14 @@ import msgspec
 
 from inferencecache.core.index.request import DEFAULT_BLOCK_SIZE
 from inferencecache.core.index.work import DEFAULT_DECAY_S
-from inferencecache.core.partitions.foundation import AssetSettings, add_asset_settings, asset_settings
 from inferencecache.core.service import (
+    AssetSettings,
     NatsSettings,
     SettingsParser,
+    add_asset_settings,
     add_log_settings,
     add_nats_settings,
+    asset_settings,
     duration,
     listen_address,
     nats_settings,
@@ -47,6 +49,7 @@ class RouterSettings(msgspec.Struct, frozen=True):
     tls_files: tuple[Path, Path] | None
     block_size: int
     ready_timeout_s: float
+    models_dir: Path | None = None
     balanced_ranking: bool = True
     load_decay_s: float = DEFAULT_DECAY_S
     assets: AssetSettings = AssetSettings()
@@ -86,6 +89,13 @@ def read_settings(
             parse=_block_size,
             help="KV block size of the engines in tokens, for lookups that send token ids. It must be "
             "theirs: another one never matches. 0 or less means the default.",
+        )
+        parser.setting(
+            "--tokenizer-models-dir",
+            default="",
+            help="Folder of tokenizers, for lookups that send text: a model's folder below it is named like "
+            "the model and holds tokenizer.json and its chat template. Loaded once at start; empty for "
+            "none. Needs the extra inference-cache-router[text].",
         )
         parser.setting(
             "--balanced-ranking",
@@ -128,6 +138,7 @@ def read_settings(
         tls_files=files,
         block_size=args.engine_block_size,
         ready_timeout_s=args.ready_timeout,
+        models_dir=Path(args.tokenizer_models_dir) if args.tokenizer_models_dir else None,
         balanced_ranking=args.balanced_ranking,
         load_decay_s=args.load_decay,
         assets=asset_settings(args),
