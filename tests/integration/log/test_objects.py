@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 
+import nats
 import pytest
 
 from inferencecache.core.log import jetstream, objects
@@ -122,3 +123,19 @@ async def test_an_upload_survives_a_restart_of_the_server(nats_server: NatsServe
     await asyncio.to_thread(nats_server.restart, kill=True)
     await putting
     assert await read(snapshots, NAME) == content
+
+
+async def test_other_clients_of_the_object_store_read_the_same(
+    nats_server: NatsServer, connect: Connect
+) -> None:
+    snapshots = await store(await connect(nats_server))
+    content = os.urandom(2 * 1024 * 1024 + 5)
+    await snapshots.put(NAME, [content])
+    client = await nats.connect(nats_server.url)
+    try:
+        bucket = await client.jetstream().object_store("IC_SNAPSHOTS")
+        info = await bucket.get_info(NAME)
+        assert (info.size, info.chunks) == (len(content), 3)
+        assert (await bucket.get(NAME)).data == content
+    finally:
+        await client.close()
