@@ -44,7 +44,7 @@ class Publisher:
     """One data-parallel rank of an engine, with events in its release's own words.
 
     `port` is the base port of `ranks` ranks; their replay ports follow. Both engines offset them by rank.
-    With `connects` the engine expects that the other side binds.
+    By `host` an engine tells whether it binds or connects.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Publisher:
         rank: int = 0,
         ranks: int = 1,
         buffer_steps: int = 10_000,
-        connects: bool = False,
+        host: str = "*",
     ) -> None:
         self.release = release
         self.rank = rank
@@ -63,7 +63,7 @@ class Publisher:
         self.live_port, self.replay_port = port + rank, port + ranks + rank
         self._config = {
             "publisher": "zmq",
-            "endpoint": f"tcp://127.0.0.1:{port}" if connects else f"tcp://*:{port}",
+            "endpoint": f"tcp://{host}:{port}",
             "replay_endpoint": f"tcp://*:{port + ranks}",
             "buffer_steps": buffer_steps,
             "topic": TOPIC,

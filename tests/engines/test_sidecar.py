@@ -146,11 +146,25 @@ async def test_a_long_replay_arrives_whole(engine: Publisher, tail: LogTail, fol
 async def test_an_engine_that_connects_is_heard(
     start: StartPublishers, tail: LogTail, follow: Follow
 ) -> None:
-    [engine] = await start(connects=True)
+    [engine] = await start(host="127.0.0.1")
     await engine.store([11, 12], PROMPT)
     follow(engine, f"--engine-endpoint=tcp://*:{engine.live_port}")
     await engine.store([1], OTHER)
     await eventually(lambda: tail.held() == {*keys(*PROMPT), *keys(*OTHER)})
+
+
+@pytest.mark.rule("SUB-083", "SUB-216", "SUB-217")
+async def test_what_is_announced_again_is_one_block_and_cleared_again_nothing(
+    engine: Publisher, tail: LogTail, follow: Follow
+) -> None:
+    follow(engine)
+    await engine.store([11], PROMPT[:4])
+    await engine.publish(engine.stored([11, 12], PROMPT), engine.stored([12], PROMPT[4:], parent=11))
+    await engine.remove(12)
+    await eventually(lambda: tail.held() == set(keys(*PROMPT)[:1]))
+    await engine.clear()
+    await engine.publish({"type": "AllBlocksCleared"}, engine.stored([1], OTHER))
+    await eventually(lambda: tail.held() == set(keys(*OTHER)))
 
 
 @pytest.mark.rule("SUB-052", "SUB-053")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from typing import NamedTuple
 
 import msgspec
 import pytest
+import zmq
+import zmq.asyncio
 
 from inferencecache.kvevent_subscriber.events import AllCleared, Removed, Stored, decode_batch
 from inferencecache.kvevent_subscriber.frames import END_OF_REPLAY
@@ -19,12 +22,16 @@ PROMPT = (1, 2, 3, 4, 5, 6, 7, 8)
 
 
 class Wire(NamedTuple):
-    """A row of the table: how events are encoded, their fields in order, and how a replay answers."""
+    """A row of the table: how events are encoded, their fields in order, and how a replay answers.
+
+    `binds_zeros` says whether an engine told to use 0.0.0.0 binds there; others connect.
+    """
 
     form: type
     stored: tuple[str, ...]
     removed: tuple[str, ...]
     replay_topic: bool
+    binds_zeros: bool = False
 
 
 _FIRST = ("block_hashes", "parent_block_hash", "token_ids", "block_size", "lora_id", "medium")
@@ -52,6 +59,7 @@ WIRES = {
         stored=(*_FIRST, "cache_salt", "session_id", "lora_name"),
         removed=("block_hashes", "medium"),
         replay_topic=True,
+        binds_zeros=True,
     ),
 }
 
@@ -80,6 +88,27 @@ async def test_events_have_the_form_of_their_release(engine: Publisher, wire: Wi
     assert rank == 0
     assert {type(event) for event in events} == {wire.form}
     assert [type(event) for event in decode_batch(payload).events] == [Stored, Removed, AllCleared]
+
+
+@pytest.mark.rule("SUB-011", "SUB-235", "SUB-237")
+async def test_a_live_message_is_topic_number_and_payload(engine: Publisher) -> None:
+    with zmq.asyncio.Context() as context, context.socket(zmq.SUB) as live:
+        live.linger = 0
+        live.subscribe(b"")
+        live.connect(f"tcp://127.0.0.1:{engine.live_port}")
+        while not await live.poll(20):
+            await engine.clear()
+        topic, number, payload = await live.recv_multipart()
+    copies = {number_of(answer): answer for answer in await engine.replay()}
+    assert topic == TOPIC.encode()
+    assert copies[int.from_bytes(number, "big")][-2:] == [number, payload]
+
+
+@pytest.mark.rule("SUB-218", "SUB-225")
+async def test_only_some_engines_bind_every_address(start: StartPublishers, wire: Wire) -> None:
+    [engine] = await start(host="0.0.0.0")
+    with socket.socket() as asking:
+        assert (asking.connect_ex(("127.0.0.1", engine.live_port)) == 0) == wire.binds_zeros
 
 
 @pytest.mark.rule("SUB-054", "SUB-235")
