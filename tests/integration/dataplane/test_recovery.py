@@ -43,6 +43,27 @@ async def test_lost_storage_is_rebuilt_from_producers_while_routers_answer(plane
     await eventually(lambda: agree(router, late))
 
 
+async def test_two_indexers_agree_on_a_new_log_epoch_after_lost_storage(plane: DataPlane) -> None:
+    indexers = [await plane.owner(), await plane.indexer()]
+    await eventually(lambda: indexers[1].ready, within_s=20)
+    router = await plane.follower()
+    producer = await plane.producer("r1")
+    await producer.begin()
+    await producer.store(1)
+    await eventually(has_all(router, producer))
+    await asyncio.to_thread(plane.server.kill)
+    plane.server.wipe()
+    await asyncio.to_thread(plane.server.start)
+    await producer.store(100)
+    await eventually(has_all(router, producer), within_s=45)
+    await eventually(lambda: all(indexer.ready for indexer in indexers), within_s=20)
+    late = await plane.follower()
+    await eventually(lambda: agree(router, late))
+    for number in range(2):
+        owners = [indexer.partitions[number].owned for indexer in indexers]
+        assert sum(owners) == 1
+
+
 async def test_an_older_copy_of_the_storage_is_noticed(plane: DataPlane, tmp_path: Path) -> None:
     await plane.owner()
     router = await plane.follower()

@@ -199,8 +199,9 @@ class PartitionIndexer:
     def _progress(self) -> None:
         """Something has happened, or time has passed: let the machines say what follows."""
         now = time.monotonic()
-        others = self._membership.is_announced_by_others(self.key, self._me, now)
-        self._do(self._restoring.poll(now, others))
+        restoring = self._restoring
+        others = restoring.void and self._membership.is_announced_by_others(self.key, self._me, now)
+        self._do(restoring.poll(now, others))
         state = self._state
         if state is not None:
             self._consider_owning(state, now)

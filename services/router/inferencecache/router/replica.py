@@ -63,6 +63,7 @@ class PartitionReplica:
         self._reader: Reader | None = None
         self._group: asyncio.TaskGroup | None = None
         self._was_complete = False
+        self._started_at = time.monotonic()
 
     @property
     def view(self) -> View:
@@ -78,9 +79,9 @@ class PartitionReplica:
         return self.follower.now_us(time.monotonic())
 
     def age_s(self) -> float:
-        """Time since the last delta arrived, 0 before the first: an owner tells one each second."""
+        """Time since the last delta arrived, or since the start before the first: one is due each second."""
         heard_at = self.follower.heard_at
-        return time.monotonic() - heard_at if heard_at is not None else 0.0
+        return time.monotonic() - (heard_at if heard_at is not None else self._started_at)
 
     def row(self) -> ViewedPartition:
         """What the other members read."""
