@@ -78,10 +78,9 @@ class RunView:
     def _agreement(self) -> Text:
         agreement = self._figures.agreement
         if not agreement.compared:
-            return Text("views not compared yet", style="dim")
-        if agreement.different:
-            return Text(f"views differ in {agreement.different} of {agreement.compared}", style="bold red")
-        return Text(f"views equal in {agreement.compared} comparisons", style="dim")
+            return Text()
+        counts = f"views compared: {agreement.compared}, different: {agreement.different}"
+        return Text(counts, style="bold red" if agreement.different else "dim")
 
     def _routers(self) -> Table:
         table = _table("router", "events visible after p50", "p99", "view age")

@@ -20,7 +20,7 @@ from inferencecache.cli.load.views import watch_views
 from inferencecache.cli.running import finished_before, in_background
 from inferencecache.cli.stack import Plan
 
-SETTLE_LIMIT_S: Final = 5.0
+SETTLE_LIMIT_S: Final = 10.0
 POLL_S: Final = 0.1
 
 
@@ -54,7 +54,6 @@ class LoadRun:
             for router in routers:
                 stack.push_async_callback(router.close)
             probe = Probe(engines, self.hinted, self.control, routers, self.figures, self._workload.seed)
-            await stack.enter_async_context(in_background(probe.run()))
             await stack.enter_async_context(in_background(watch_views(self._plan.routers, self.figures)))
             agreement = watch_agreement(self._plan.nats_url, self.figures.agreement)
             await stack.enter_async_context(in_background(agreement))
@@ -67,9 +66,10 @@ class LoadRun:
                 self.figures,
                 total_turns=self._total_turns,
             )
-            finished = await finished_before(stop, driver.run()) and await self._settled(stop)
-        self._ended_at = time.monotonic()
-        return finished
+            async with in_background(probe.run()):
+                finished = await finished_before(stop, driver.run())
+            self._ended_at = time.monotonic()
+            return finished and await self._settled(stop)
 
     async def _settled(self, stop: asyncio.Event) -> bool:
         """Once no load moves them, routers soon stand at the same delta: let them be compared."""

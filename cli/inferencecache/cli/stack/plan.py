@@ -213,7 +213,7 @@ def _sidecar(
         *("--engine-endpoint", events),
         f"--replay-endpoint={replay}",
         *("--engine-metrics-url", metrics),
-        *("--stats-interval", "2s"),
+        *("--stats-interval", "5s"),
         *("--replica-id", replica),
         *("--model-id", settings.model),
         *("--tenant-id", TENANT),
