@@ -20,6 +20,10 @@ def resident():
     with open("/proc/self/statm") as statm:
         return int(statm.read().split()[1]) * resource.getpagesize()
 
+def peak_resident():  # of this program; getrusage would tell that of the process it was forked from too
+    with open("/proc/self/status") as status:
+        return next(1024 * int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
+
 path = EventPath(MappingSettings(), Diary(), replays=False)
 rng, before, number = random.Random(1), resident(), 0
 for chain in range(3200):  # a quarter more blocks than fit
@@ -32,8 +36,7 @@ for chain in range(3200):  # a quarter more blocks than fit
         parent, number = hashes[-1], number + 1
 blocks, grown = path.tracked_blocks, resident() - before
 groups = [records_of(group.reports, "vllm") for group in path.full_state(float(number))]
-peak = 1024 * resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-print(blocks, grown, peak, *sorted({"numpy", "numba", "grpc"} & sys.modules.keys()))
+print(blocks, grown, peak_resident(), *sorted({"numpy", "numba", "grpc"} & sys.modules.keys()))
 """
 
 
