@@ -285,12 +285,21 @@ class Reader:
         self._heard = time.monotonic()
         if not message.reply:
             self._control(message.headers or {})
+        elif not self._accept(message):
             return
+        # A word of the server counts too: it may come behind the last message of one read of the socket.
+        if self._subscription is None or not self._subscription.waiting or len(self._batch) >= BATCH:
+            self._hand_over()
+        if self._outstanding <= BATCH // 2:
+            self._wake.set()
+
+    def _accept(self, message: Message) -> bool:
+        """Put a message into the batch if it continues the stream; False when reading cannot go on so."""
         self._outstanding -= 1
         sequence, consumer_sequence, time_ns, pending = _numbers(message.reply)
         if consumer_sequence != self._consumer_sequence + 1:
             self._reopen("messages were lost on the way")
-            return
+            return False
         self._consumer_sequence = consumer_sequence
         was_proven = self._check.is_proven
         match self._check.received(sequence, time_ns):
@@ -305,16 +314,13 @@ class Reader:
                     self._opened(pending)
             case Verdict.REOPEN:
                 self._reopen("messages are missing")
-                return
+                return False
             case Lost() as lost:
                 self._hand_over()
                 self._lost = lost
                 self._wake.set()
-                return
-        if self._subscription is None or not self._subscription.waiting or len(self._batch) >= BATCH:
-            self._hand_over()
-        if self._outstanding <= BATCH // 2:
-            self._wake.set()
+                return False
+        return True
 
     def _control(self, headers: Mapping[str, str]) -> None:
         status, text = headers.get("Status", ""), headers.get("Description", "")
