@@ -49,6 +49,10 @@ bench: dev ## rerun the measurements behind the documentation's figures
 differential: dev ## fold OPS=100000 random steps by the naive model and the product; SEED=n repeats a run
 	@$(PYTHON_BIN)/python -m tools.differential $(if $(OPS),--ops $(OPS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
 
+.PHONY: fuzz
+fuzz: dev ## look for hostile inputs, SECONDS=60 a target; SEED=n repeats a run, ARGS="records" names targets
+	@$(PYTHON_BIN)/python -m tools.fuzz $(if $(SECONDS),--seconds $(SECONDS)) $(if $(SEED),--seed $(SEED)) $(ARGS)
+
 .PHONY: assets
 assets: dev ## install or build every facility that tests can use
 	@$(PYTHON_BIN)/python -m tools.facilities all

@@ -16,8 +16,11 @@ from tests.fuzz.target import Target
 
 NAMES: Final = ("records", "deltas", "snapshots", "calls", "engine_events")
 MOST_INPUTS: Final = 1 << 30
+_STARTING_S: Final = 300.0
+"""Kernels may have to be compiled first."""
 _GRACE_S: Final = 40.0
-"""For starting, for the last input, and for making a failure's input short."""
+"""For the last input, and for making a failure's input short."""
+_READY: Final = "ready"
 _MOST_BYTES: Final = 4 << 30
 _SHOWN: Final = 20_000
 
@@ -42,27 +45,27 @@ def run(name: str, seed: int, seconds: float, most: int = MOST_INPUTS) -> int:
         process = context.Process(target=_work, args=(there, last, name, seed, seconds, most))
         process.start()
         there.close()
-        stands_still = not here.poll(seconds + _GRACE_S)
+        is_ready = here.poll(_STARTING_S) and _receive(here) == _READY
+        stands_still = not here.poll(seconds + _GRACE_S if is_ready else 0)
         if stands_still:
             process.kill()
         result = _receive(here)
         process.join()
-        if result is None:
-            data = last.read_bytes() if last.exists() else b""
+        if not isinstance(result, Result):
             ending = "it stood still" if stands_still else f"exit code {process.exitcode}"
+            data = last.read_bytes() if last.exists() else b""
             result = Result(0, Failure(data, f"the process ended without a result: {ending}"))
     if result.failure is not None:
         raise FuzzFailureError(_told(name, seed, result.failure))
     return result.inputs
 
 
-def _receive(connection: Connection) -> Result | None:
+def _receive(connection: Connection) -> object:
     try:
-        result = connection.recv()
+        received: object = connection.recv()
     except EOFError:
         return None
-    assert isinstance(result, Result)
-    return result
+    return received
 
 
 def _work(connection: Connection, last: Path, name: str, seed: int, seconds: float, most: int) -> None:
@@ -70,6 +73,8 @@ def _work(connection: Connection, last: Path, name: str, seed: int, seconds: flo
         # What asks for more at once gets a MemoryError, which no target expects.
         resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
     target = load(name)
+    target.seeds()
+    connection.send(_READY)
     try:
         connection.send(fuzz(target, seed, seconds, most, lambda data: _write(last, data)))
     finally:
@@ -80,7 +85,7 @@ def _told(name: str, seed: int, failure: Failure) -> str:
     shown = failure.input.hex()
     if len(shown) > _SHOWN:
         shown = f"{shown[:_SHOWN]}... ({len(failure.input)} bytes)"
-    again = f"again with: python -m tests.fuzz {name} --input {shown}"
+    again = f"again with: python -m tools.fuzz {name} --input {shown}"
     return f"{failure.trace}\ntarget {name}, seed {seed}; {again}"
 
 
