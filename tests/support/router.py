@@ -3,29 +3,33 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Final, Literal
 
 import grpc
 from prometheus_client import CollectorRegistry
 
+from inferencecache.core.index.credits import Credits
 from inferencecache.core.index.fold import Fold, LogMessage
 from inferencecache.core.index.policy import Policies
 from inferencecache.core.index.reading import IndexView
 from inferencecache.core.index.work import AssignedWork
-from inferencecache.core.log.publisher import NotStoredError, PubAck
+from inferencecache.core.log import NotStoredError, PubAck, StreamMessage
 from inferencecache.core.log.subjects import control_subject, parse_subject
-from inferencecache.router.ingest import Ingest
-from inferencecache.router.lookup import Lookup
+from inferencecache.core.policy import Intent
+from inferencecache.core.templates import Template
 from inferencecache.router.metrics import ServerMetrics
 from inferencecache.router.server import GrpcServer
 from inferencecache.router.servicer import Servicer
+from inferencecache.router.tokenizing import Tokenizing
+from inferencecache.router.views import Deliver
 from inferencecache.schemas.ids import LogEpoch, OwnerId, TenantId
 from inferencecache.schemas.layout import Layout
 from inferencecache.schemas.policy import PolicySet, ResolvedPolicy
 from inferencecache.schemas.positions import Position
 from inferencecache.schemas.records import AnyRecord, Batch, Claim, Tick, decode_batch, encode_batch
+from inferencecache.schemas.topologies import ResolvedTopology
 from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheStub
 
 START_US: Final = 1_800_000_000_000_000
@@ -48,6 +52,10 @@ class FoldedLog:
         self.complete = True
         self.ready = True
         self.policies = Policies(PolicySet())
+        self.intent = Intent()
+        self.work: AssignedWork | None = None
+        self.credited = Credits()
+        self.tails: list[tuple[Deliver, Callable[[], None]]] = []
         self._stamp_us = START_US
         for partition in range(self.layout.partitions):
             self._append_control(partition, Claim(_OWNER, LogEpoch("epoch")))
@@ -73,7 +81,20 @@ class FoldedLog:
         self.message_ids.append(msg_id)
         return self.append(subject, payload)
 
-    work: AssignedWork | None = None
+    def log_sequence(self, partition: int) -> int:
+        return self.folds[partition].view.log.sequence
+
+    def template(self, ref: str) -> Template | None:
+        return self.intent.template(ref)
+
+    def topology(self, ref: str) -> ResolvedTopology | None:
+        return self.intent.topology(ref)
+
+    @asynccontextmanager
+    async def tail(self, deliver: Deliver, on_lost: Callable[[], None]) -> AsyncIterator[None]:
+        self.tails.append((deliver, on_lost))
+        yield
+        self.tails.remove((deliver, on_lost))
 
     @property
     def publisher(self) -> FoldedLog:
@@ -92,6 +113,8 @@ class FoldedLog:
         sequence = self.folds[partition].view.log.sequence + 1
         position = Position(sequence, self._stamp_us * 1000, START_US * 1000)
         self.folds[partition].fold(LogMessage(position, sender, decoded))
+        for deliver, _ in self.tails:
+            deliver([StreamMessage(subject, payload, position, {}, 0)])
         return PubAck("IC_EVENTS", sequence)
 
     def pass_time(self, seconds: int) -> None:
@@ -116,10 +139,10 @@ class Router:
     """A served router: its log, its registry, and a client of it."""
 
     def __init__(
-        self, log: FoldedLog, ingest: Ingest, server: GrpcServer, registry: CollectorRegistry
+        self, log: FoldedLog, servicer: Servicer, server: GrpcServer, registry: CollectorRegistry
     ) -> None:
         self.log = log
-        self.ingest = ingest
+        self.servicer = servicer
         self.server = server
         self.registry = registry
         self.channel = grpc.aio.insecure_channel(server.address)
@@ -135,18 +158,18 @@ async def served_router(
     *,
     reflection: bool = True,
     credentials: grpc.ServerCredentials | None = None,
+    tokenizing: Tokenizing | None = None,
 ) -> AsyncIterator[Router]:
     """Start one on a free port."""
     log = log or FoldedLog()
     registry = CollectorRegistry()
-    ingest = Ingest(log, log)
-    servicer = Servicer(log, Lookup(log, ServerMetrics(registry), 16), ingest)
+    servicer = Servicer(log, registry, ServerMetrics(registry), tokenizing or Tokenizing({}), 16)
     server = GrpcServer(("127.0.0.1", 0), servicer, reflection=reflection, credentials=credentials)
     await server.start()
-    router = Router(log, ingest, server, registry)
+    router = Router(log, servicer, server, registry)
     try:
         yield router
     finally:
         await router.channel.close()
-        ingest.stop()
+        servicer.stop()
         await server.stop()

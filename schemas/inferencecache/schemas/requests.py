@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from inferencecache.schemas.ids import Incarnation, ModelId, ReplicaId, TenantId
+from inferencecache.schemas.ids import HashScheme, Incarnation, ModelId, ReplicaId, TenantId
 
 
 class ResyncRequest(msgspec.Struct, frozen=True):
@@ -37,3 +37,35 @@ class WorkAssigned(msgspec.Struct, frozen=True):
 
     router: str
     items: tuple[WorkItem, ...] = ()
+
+
+class ProbeRequest(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fields=True):
+    """On `ic.probe`: take a synthetic block through the log into a router's view and look it up [CTL-121].
+
+    An empty message only asks who answers. `backend` is `<namespace>/<name>`.
+    """
+
+    backend: str
+    model: ModelId
+    hash_scheme: HashScheme
+    backend_type: str = ""
+
+
+class ProbeFailure(msgspec.Struct, frozen=True, rename="camel"):
+    """Why a stage failed; stage `request` stands for a request that could not be read."""
+
+    stage: str
+    message: str
+
+
+class ProbeResult(msgspec.Struct, frozen=True, rename="camel"):
+    """The answer of one router, `router` its id. Stages are `ok`, `failed` or `skipped`, and empty when
+    nothing was probed [CTL-122].
+    """
+
+    router: str = ""
+    backend: str = ""
+    ingest: str = ""
+    routing: str = ""
+    t2: str = ""
+    errors: tuple[ProbeFailure, ...] = ()

@@ -23,14 +23,8 @@ from inferencecache.v1alpha1.inferencecache_pb2 import (
     CacheEvent,
     CacheStateUpdate,
     GetCacheStateRequest,
-    LookupPDRouteRequest,
-    LookupPDRouteResponse,
     LookupRouteRequest,
     PrefixEntry,
-    RenderTemplateRequest,
-    RenderTemplateResponse,
-    StreamEventsRequest,
-    StreamMetricsRequest,
 )
 from tests.support.router import FoldedLog, Router, served_router
 
@@ -116,16 +110,6 @@ async def test_a_lookup_that_fails_inside_is_answered_with_no_hint(
     assert router.metric("inferencecache_lookup_route_calls_total", **counted) == 1
 
 
-@pytest.mark.rule("WIRE-120", "WIRE-121", "WIRE-122", "WIRE-123", "WIRE-124", "WIRE-134", "WIRE-140")
-async def test_calls_without_behaviour_give_their_plain_answers(router: Router) -> None:
-    rendered = await router.stub.RenderTemplate(RenderTemplateRequest(template_ref="a/b"))
-    assert rendered == RenderTemplateResponse(reason_code="OK")
-    routed = await router.stub.LookupPDRoute(LookupPDRouteRequest(model_id="m"))
-    assert routed == LookupPDRouteResponse(reason_code="NO_HINT")
-    assert [event async for event in router.stub.StreamCacheEvents(StreamEventsRequest())] == []
-    assert [metric async for metric in router.stub.StreamMetrics(StreamMetricsRequest())] == []
-
-
 @pytest.mark.rule("WIRE-024")
 async def test_call_metadata_is_ignored(router: Router) -> None:
     metadata = (("authorization", "Bearer nobody"), ("tenant", "x"))
@@ -203,7 +187,7 @@ async def test_a_stopping_router_ends_open_streams_after_what_they_sent_is_store
         async with asyncio.timeout(10):
             while len(router.log.message_ids) == 0:
                 await asyncio.sleep(0.005)
-        router.ingest.stop()
+        router.servicer.stop()
         assert await status_of(call) is grpc.StatusCode.UNAVAILABLE
         async with asyncio.timeout(2):
             await router.server.stop()

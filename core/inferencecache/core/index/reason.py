@@ -1,4 +1,4 @@
-"""The reason codes of `LookupRoute` [WIRE-130..139]."""
+"""The reason codes of `LookupRoute` and `LookupPDRoute` [WIRE-130..139]."""
 
 from __future__ import annotations
 
@@ -17,3 +17,5 @@ class Reason(StrEnum):
     UNKNOWN_TENANT = "UNKNOWN_TENANT"
     UNKNOWN_MODEL = "UNKNOWN_MODEL"
     UNKNOWN_HASH_SCHEME = "UNKNOWN_HASH_SCHEME"
+    UNKNOWN_TOPOLOGY = "UNKNOWN_TOPOLOGY"
+    EMPTY_POOL = "EMPTY_POOL"

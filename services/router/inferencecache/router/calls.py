@@ -9,6 +9,7 @@ in some of its releases, and a failure nobody foresaw must not show its trace to
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
 from typing import Any, TypeVar
 
@@ -45,6 +46,20 @@ def unary(
     return grpc.unary_unary_rpc_method_handler(call)
 
 
+def unary_within(
+    request_type: type[_Request], answer: Callable[[_Request, float | None], Awaitable[Message]]
+) -> grpc.RpcMethodHandler[Any, Any]:
+    """As `unary`; `answer` also gets the seconds that the caller waits at most, `None` without a deadline."""
+
+    async def call(payload: bytes, context: _Context) -> bytes:
+        with _Guard(context):
+            granted_s = context.time_remaining()
+            return (await answer(_parse(request_type, payload), granted_s)).SerializeToString()
+        return b""
+
+    return grpc.unary_unary_rpc_method_handler(call)
+
+
 def client_stream(
     request_type: type[_Request], answer: Callable[[AsyncIterator[_Request]], Awaitable[Message]]
 ) -> grpc.RpcMethodHandler[Any, Any]:
@@ -60,14 +75,21 @@ def client_stream(
 
 
 def server_stream(
-    request_type: type[_Request], answer: Callable[[_Request], AsyncIterator[Message]]
+    request_type: type[_Request],
+    answer: Callable[[_Request], AbstractAsyncContextManager[AsyncIterator[Message]]],
 ) -> grpc.RpcMethodHandler[Any, Any]:
-    """One request, answers until the iterator ends."""
+    """One request, answers until the iterator ends.
 
-    async def call(payload: bytes, context: _Context) -> AsyncIterator[bytes]:
+    Headers are sent once the context is entered: a caller that waits for them knows that the stream has
+    begun, though nothing has happened yet.
+    """
+
+    async def call(payload: bytes, context: _Context) -> None:
         with _Guard(context):
-            async for message in answer(_parse(request_type, payload)):
-                yield message.SerializeToString()
+            async with answer(_parse(request_type, payload)) as messages:
+                await context.send_initial_metadata(())
+                async for message in messages:
+                    await context.write(message.SerializeToString())
 
     return grpc.unary_stream_rpc_method_handler(call)
 

@@ -10,26 +10,40 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 
 from prometheus_client import CollectorRegistry
 
+from inferencecache.core.index.credits import Credits
 from inferencecache.core.index.reading import IndexView
 from inferencecache.core.index.work import AssignedWork
 from inferencecache.core.log import Bucket, Entry, Gone, Log, Publisher, Watch
-from inferencecache.core.log.subjects import POLICY, POLICY_KEY, member_key
+from inferencecache.core.log.subjects import (
+    POLICY,
+    POLICY_KEY,
+    UnknownSubjectError,
+    member_key,
+    parse_policy_key,
+)
 from inferencecache.core.partitions import Presence
 from inferencecache.core.partitions.foundation import Foundation
 from inferencecache.core.policy import Intent
 from inferencecache.core.service import AssetSettings, NatsSettings, get_logger
+from inferencecache.core.templates import Template
+from inferencecache.router.crediting import Crediting
+from inferencecache.router.probing import Probing
 from inferencecache.router.replica import PartitionReplica
 from inferencecache.router.settings import RouterSettings
+from inferencecache.router.tailing import tail_of_events
 from inferencecache.router.view_metrics import ViewMetrics
+from inferencecache.router.views import Deliver, TailError
 from inferencecache.router.work_sharing import WorkSharing
 from inferencecache.schemas.ids import TenantId
 from inferencecache.schemas.layout import Layout
 from inferencecache.schemas.members import RouterMember
 from inferencecache.schemas.policy import ResolvedPolicy
+from inferencecache.schemas.topologies import ResolvedTopology
 
 logger = get_logger("router")
 
@@ -51,12 +65,13 @@ class IndexFollowing:
         self.replicas: list[PartitionReplica] = []
         self.intent = Intent()
         self.work = work
+        self.credited = Credits()
         self._assets = assets
         self._ready_timeout_s = ready_timeout_s
         self._ready = False
         self._started_at: float | None = None
         self._grpc_address = ""
-        self._policy: Watch = Bucket(self.log, POLICY).watch(self._policy_changed, keys=POLICY_KEY)
+        self._policy: Watch = Bucket(self.log, POLICY).watch(self._intent_changed)
         self._presence = Presence(
             self.log, member_key("router", self.id), self._row, replicas=assets.replicas
         )
@@ -93,8 +108,22 @@ class IndexFollowing:
     def now_us(self, partition: int) -> int:
         return self.replicas[partition].now_us()
 
+    def log_sequence(self, partition: int) -> int:
+        return self.replicas[partition].view.log.sequence
+
     def policy(self, tenant: TenantId) -> ResolvedPolicy | None:
         return self.intent.policies.policy(tenant)
+
+    def template(self, ref: str) -> Template | None:
+        return self.intent.template(ref)
+
+    def topology(self, ref: str) -> ResolvedTopology | None:
+        return self.intent.topology(ref)
+
+    def tail(self, deliver: Deliver, on_lost: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        if self.layout is None:
+            raise TailError("the event log was not reached yet")
+        return tail_of_events(self.log, self.layout, deliver, on_lost)
 
     # -- life --------------------------------------------------------------------------------------
 
@@ -122,6 +151,8 @@ class IndexFollowing:
                 group.create_task(foundation.keep(layout))
                 group.create_task(self._presence.run())
                 group.create_task(self._policy.run())
+                group.create_task(Crediting(self.publisher, self.id, self.credited).run(layout))
+                group.create_task(Probing(self.id, self).serve(self.log))
                 if self.work is not None:
                     group.create_task(WorkSharing(self.log, self.id, self.work).run())
                 for replica in self.replicas:
@@ -130,12 +161,28 @@ class IndexFollowing:
             await self._presence.say_goodbye()
             await self.log.close()
 
-    def _policy_changed(self, change: Entry | Gone) -> None:
-        if isinstance(change, Gone):
-            return  # whoever writes the policy writes it again; until then it stays in force
-        if not self.intent.set_policies(change.value, change.revision):
-            logger.warning("policy_refused", msg=self.intent.refused)
-        self._presence.put_soon()
+    def _intent_changed(self, change: Entry | Gone) -> None:
+        """One key of the bucket. What goes with the whole bucket stays in force: whoever writes it writes
+        it again.
+        """
+        if isinstance(change, Gone) and (change.revision == 0 or change.key == POLICY_KEY):
+            return
+        value = change.value if isinstance(change, Entry) else None
+        if change.key == POLICY_KEY:
+            if value is not None and not self.intent.set_policies(value, change.revision):
+                logger.warning("policy_refused", msg=self.intent.refused)
+            self._presence.put_soon()
+            return
+        try:
+            family, ids = parse_policy_key(change.key)
+        except UnknownSubjectError as error:
+            logger.warning("policy_key_unknown", msg=str(error))
+            return
+        ref = "/".join(ids)
+        if (family == "template" and not self.intent.set_template(ref, value)) or (
+            family == "topology" and not self.intent.set_topology(ref, value)
+        ):
+            logger.warning("policy_value_unreadable", key=change.key)
 
     def _row(self) -> RouterMember:
         partitions = {replica.key: replica.row() for replica in self.replicas}

@@ -12,13 +12,13 @@ from collections.abc import Callable
 from prometheus_client import CollectorRegistry, ProcessCollector
 
 from inferencecache.core.service import HttpEndpoints, get_logger
-from inferencecache.router.ingest import Ingest
-from inferencecache.router.lookup import Lookup
 from inferencecache.router.metrics import ServerMetrics
+from inferencecache.router.models_dir import load_models
 from inferencecache.router.server import GrpcServer
 from inferencecache.router.servicer import Servicer
 from inferencecache.router.settings import RouterSettings
 from inferencecache.router.tls import CertificateError, CertificateFiles
+from inferencecache.router.tokenizing import Tokenizing
 from inferencecache.router.views import LiveFollowing
 
 log = get_logger("router")
@@ -41,9 +41,8 @@ async def serve(
     metrics.grpc_tls_enabled.set(credentials is not None)
 
     following = follow(settings, registry)
-    ingest = Ingest(following.publisher, following)
-    lookup = Lookup(following, metrics, settings.block_size, following.work)
-    servicer = Servicer(following, lookup, ingest)
+    tokenizing = Tokenizing(await asyncio.to_thread(load_models, settings.models_dir))
+    servicer = Servicer(following, registry, metrics, tokenizing, settings.block_size)
     grpc_server = GrpcServer(
         settings.grpc_address, servicer, credentials=credentials, reflection=settings.grpc_reflection
     )
@@ -69,7 +68,7 @@ async def serve(
     finally:
         log.info("graceful_shutdown_started")
         metrics.up.set(0)
-        ingest.stop()
+        servicer.stop()
         await asyncio.gather(grpc_server.stop(), http.stop())
         stopped.cancel()
         if running is not None:

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Final
 
 import grpc
+from prometheus_client import CollectorRegistry
 
 from inferencecache.core.index.cache_state import cache_state
-from inferencecache.router.calls import client_stream, server_stream, unary
+from inferencecache.router.calls import client_stream, server_stream, unary, unary_within
+from inferencecache.router.event_streams import EventStreams
 from inferencecache.router.ingest import Ingest
 from inferencecache.router.lookup import Lookup
-from inferencecache.router.views import Following, index_of
+from inferencecache.router.metric_streams import MetricStreams
+from inferencecache.router.metrics import ServerMetrics
+from inferencecache.router.pair_lookup import PairLookup
+from inferencecache.router.rendering import Rendering
+from inferencecache.router.tokenizing import Tokenizing
+from inferencecache.router.views import LiveFollowing, index_of
 from inferencecache.schemas.ids import ModelId, TenantId
 from inferencecache.v1alpha1.inferencecache_pb2 import (
     CacheEvent,
@@ -20,11 +26,8 @@ from inferencecache.v1alpha1.inferencecache_pb2 import (
     GetCacheStateRequest,
     GetCacheStateResponse,
     LookupPDRouteRequest,
-    LookupPDRouteResponse,
     LookupRouteRequest,
-    Metric,
     RenderTemplateRequest,
-    RenderTemplateResponse,
     ReplicaStats,
     StreamEventsRequest,
     StreamMetricsRequest,
@@ -38,24 +41,42 @@ _MOST: Final = 2**63 - 1
 class Servicer:
     """The service over one replica of the index and one log."""
 
-    def __init__(self, following: Following, lookup: Lookup, ingest: Ingest) -> None:
+    def __init__(
+        self,
+        following: LiveFollowing,
+        registry: CollectorRegistry,
+        metrics: ServerMetrics,
+        tokenizing: Tokenizing,
+        block_size: int,
+    ) -> None:
         self._following = following
-        self._lookup = lookup
-        self._ingest = ingest
+        work, credited = following.work, following.credited
+        self._lookup = Lookup(following, metrics, block_size, work, tokenizing, credited)
+        self._pair_lookup = PairLookup(following, block_size, work, credited)
+        self._rendering = Rendering(following.template, tokenizing, block_size)
+        self._ingest = Ingest(following.publisher, following)
+        self._events = EventStreams(following.tail)
+        self._metric_streams = MetricStreams(registry)
+
+    def stop(self) -> None:
+        """End open streams with `UNAVAILABLE`, those of producers once what was read is stored [WIRE-202]."""
+        self._ingest.stop()
+        self._events.stop()
+        self._metric_streams.stop()
 
     def handler(self) -> grpc.GenericRpcHandler:
         """The calls by name, for a server."""
         return grpc.method_handlers_generic_handler(
             SERVICE,
             {
-                "RenderTemplate": unary(RenderTemplateRequest, self.render_template),
-                "LookupRoute": unary(LookupRouteRequest, self._lookup.answer),
-                "LookupPDRoute": unary(LookupPDRouteRequest, self.lookup_pd_route),
+                "RenderTemplate": unary(RenderTemplateRequest, self._rendering.answer),
+                "LookupRoute": unary_within(LookupRouteRequest, self._lookup.answer),
+                "LookupPDRoute": unary(LookupPDRouteRequest, self._pair_lookup.answer),
                 "GetCacheState": unary(GetCacheStateRequest, self.get_cache_state),
                 "ReportCacheState": client_stream(CacheStateUpdate, self._ingest.report),
                 "PublishEvent": unary(CacheEvent, self._ingest.publish),
-                "StreamCacheEvents": server_stream(StreamEventsRequest, self.stream_cache_events),
-                "StreamMetrics": server_stream(StreamMetricsRequest, self.stream_metrics),
+                "StreamCacheEvents": server_stream(StreamEventsRequest, self._events.listen),
+                "StreamMetrics": server_stream(StreamMetricsRequest, self._metric_streams.watch),
             },
         )
 
@@ -80,23 +101,3 @@ class Servicer:
         return GetCacheStateResponse(
             replicas=replicas, summary=CacheSummary(total_prefixes=state.total_prefixes)
         )
-
-    async def render_template(self, request: RenderTemplateRequest) -> RenderTemplateResponse:
-        """Render nothing: the caller hashes the raw prompt itself [WIRE-120]."""
-        return RenderTemplateResponse(reason_code="OK")
-
-    async def lookup_pd_route(self, request: LookupPDRouteRequest) -> LookupPDRouteResponse:
-        """No hint [WIRE-121]."""
-        return LookupPDRouteResponse(reason_code="NO_HINT")
-
-    async def stream_cache_events(self, request: StreamEventsRequest) -> AsyncIterator[CacheEvent]:
-        """No event [WIRE-122]."""
-        events: tuple[CacheEvent, ...] = ()
-        for event in events:
-            yield event
-
-    async def stream_metrics(self, request: StreamMetricsRequest) -> AsyncIterator[Metric]:
-        """No metric [WIRE-123]."""
-        metrics: tuple[Metric, ...] = ()
-        for metric in metrics:
-            yield metric

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, Protocol
@@ -10,17 +11,20 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from inferencecache.core.index.work import AssignedWork
 from inferencecache.router.replica import PartitionReplica
 from inferencecache.schemas.ids import PROBE_TENANT
 
 MAX_MODELS: Final = 1000
 OTHER_MODELS: Final = "other"
+MAX_WORKING: Final = 1000
 
 
 class Replicas(Protocol):
     """What the metrics are about."""
 
     replicas: list[PartitionReplica]
+    work: AssignedWork | None
 
     @property
     def complete(self) -> bool: ...
@@ -61,6 +65,8 @@ class ViewMetrics(Collector):
             stored.add_metric(label, replica.view.entries)
             repairs.add_metric(label, replica.follower.repairs)
         yield from (age, delta, stored, repairs)
+        if self._following.work is not None:
+            yield _assigned(self._following.work)
 
     def _entries(self, replicas: Sequence[PartitionReplica]) -> Metric:
         entries: Counter[str] = Counter()
@@ -79,6 +85,26 @@ class ViewMetrics(Collector):
         for model in sorted(self._models | set(entries)):
             family.add_metric((model,), entries[model])
         return family
+
+
+def _assigned(work: AssignedWork) -> Metric:
+    """The replicas with most work; what the others have is one series, so that idle ones cost nothing."""
+    tokens: Counter[tuple[str, str]] = Counter()
+    for item in work.everything(time.monotonic()):
+        tokens[item.model, item.replica] += item.tokens  # type: ignore[assignment] # adds as well
+    family = GaugeMetricFamily(
+        "inferencecache_router_assigned_work_tokens",
+        "Prompt tokens that hints left a replica to compute lately, decayed; an estimate of its queue. It "
+        "does not prove that callers followed the hints.",
+        labels=("model", "replica"),
+    )
+    busiest = tokens.most_common(MAX_WORKING)
+    for labels, amount in busiest:
+        family.add_metric(labels, amount)
+    if len(tokens) > len(busiest):
+        rest = tokens.total() - sum(amount for _, amount in busiest)
+        family.add_metric((OTHER_MODELS, OTHER_MODELS), rest)
+    return family
 
 
 def _gauge(name: str, text: str) -> GaugeMetricFamily:

@@ -6,17 +6,23 @@ view replaced, only between calls, so one call sees one state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
+from inferencecache.core.index.credits import Credits
 from inferencecache.core.index.joined import NOTHING, JoinedView, Lane
 from inferencecache.core.index.reading import IndexView
 from inferencecache.core.index.work import AssignedWork
-from inferencecache.core.log import PubAck
+from inferencecache.core.log import PubAck, StreamMessage
 from inferencecache.core.log.subjects import partitions_of
+from inferencecache.core.templates import Template
 from inferencecache.schemas.ids import ModelId, TenantId
 from inferencecache.schemas.layout import Layout
 from inferencecache.schemas.policy import ResolvedPolicy
+from inferencecache.schemas.topologies import ResolvedTopology
+
+Deliver = Callable[[list[StreamMessage]], None]
 
 
 class EventLog(Protocol):
@@ -32,6 +38,10 @@ class EventLog(Protocol):
     ) -> PubAck:
         """Store one message. Raises `NotStoredError`, also while NATS was never reached."""
         ...
+
+
+class TailError(Exception):
+    """The ends of the events streams cannot be read at the moment; `str` says why."""
 
 
 class Following(Protocol):
@@ -74,9 +84,34 @@ class LiveFollowing(Following, Protocol):
         """What this router's hints and the others' assigned lately; `None` when ranking ignores load."""
         ...
 
+    def log_sequence(self, partition: int) -> int:
+        """Number of the last message of the partition's log that its view contains."""
+        ...
+
+    def template(self, ref: str) -> Template | None:
+        """The prompt template `namespace/name`."""
+        ...
+
+    def topology(self, ref: str) -> ResolvedTopology | None:
+        """The prefill/decode topology `namespace/name`."""
+        ...
+
+    @property
+    def credited(self) -> Credits:
+        """Where lookups count accesses for tenants that evict by use."""
+        ...
+
     @property
     def publisher(self) -> EventLog:
         """The connection's publisher."""
+        ...
+
+    def tail(self, deliver: Deliver, on_lost: Callable[[], None]) -> AbstractAsyncContextManager[None]:
+        """While entered, `deliver` gets what is appended to any events stream from then on.
+
+        `on_lost` says that something may be missing. Raises `TailError` on entering when the log
+        cannot be read now.
+        """
         ...
 
     async def run(self, grpc_address: str) -> None:
