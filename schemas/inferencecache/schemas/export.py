@@ -13,6 +13,7 @@ from typing import Final
 
 import msgspec
 
+from inferencecache.schemas.aggregate import Aggregate, PartitionAggregate
 from inferencecache.schemas.deltas import Delta
 from inferencecache.schemas.layout import Layout
 from inferencecache.schemas.members import Member
@@ -20,15 +21,19 @@ from inferencecache.schemas.policy_document import PolicyDocument
 from inferencecache.schemas.positions import Refs
 from inferencecache.schemas.prompts import ResolvedTemplate
 from inferencecache.schemas.records import Batch
-from inferencecache.schemas.requests import ResyncRequest, WorkAssigned
+from inferencecache.schemas.requests import ProbeRequest, ProbeResult, ResyncRequest, WorkAssigned
 from inferencecache.schemas.topologies import ResolvedTopology
 
 EXPORTED: Final[dict[str, object]] = {
+    "aggregate": Aggregate,
+    "partition-aggregate": PartitionAggregate,
     "batch": Batch,
     "delta": Delta,
     "layout": Layout,
     "member": Member,
     "policy-set": PolicyDocument,
+    "probe-request": ProbeRequest,
+    "probe-result": ProbeResult,
     "refs": Refs,
     "resync-request": ResyncRequest,
     "work-assigned": WorkAssigned,

@@ -15,6 +15,7 @@ from inferencecache.core.policy import Intent, policy_applied
 from inferencecache.core.protocol.owner import OwnerSettings
 from inferencecache.core.protocol.snapshots import SnapshotSettings
 from inferencecache.core.service import HttpEndpoints, get_logger
+from inferencecache.indexer.aggregating import Aggregating
 from inferencecache.indexer.metrics import IndexerMetrics
 from inferencecache.indexer.partition import PartitionIndexer, PartitionSettings
 from inferencecache.indexer.settings import IndexerSettings
@@ -73,6 +74,7 @@ class Indexer:
         async with asyncio.TaskGroup() as group:
             group.create_task(foundation.keep(layout))
             group.create_task(self._presence.run())
+            group.create_task(Aggregating(self.log, self.partitions).run())
             group.create_task(Bucket(self.log, POLICY).watch(self._policy_changed, keys=POLICY_KEY).run())
             for partition in self.partitions:
                 group.create_task(partition.run())
