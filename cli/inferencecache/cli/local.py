@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Final
 
 from rich.console import Console
-from rich.live import Live
 
 from inferencecache.cli.load.conversations import Workload
 from inferencecache.cli.load.run import LoadRun
@@ -22,7 +21,7 @@ from inferencecache.cli.stack import NotReadyError, Plan, StackSettings, Supervi
 from inferencecache.cli.stack.plan import MissingProgramError
 from inferencecache.cli.stack.ports import Ports
 from inferencecache.cli.state import StateDir
-from inferencecache.cli.view import RunView
+from inferencecache.cli.view import RunView, shown_live
 from inferencecache.core.service import configure_logging
 
 LINE_INTERVAL_S: Final = 2.0
@@ -117,7 +116,7 @@ class _Up:
     async def _shown(self, view: RunView) -> AsyncIterator[None]:
         """A live view on a terminal, a plain line now and then elsewhere."""
         if self._console.is_terminal:
-            with Live(view, console=self._console, refresh_per_second=4):
+            async with shown_live(view, self._console):
                 yield
             return
         async with in_background(self._print_lines(view)):

@@ -2,19 +2,42 @@
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from typing import Final
 
 from rich.bar import Bar
-from rich.console import Group, RenderableType
+from rich.console import Console, Group, RenderableType
+from rich.live import Live
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from inferencecache.cli.load.figures import GroupFigures, quantile
 from inferencecache.cli.load.run import LoadRun
+from inferencecache.cli.running import in_background
 
 BAR_WIDTH: Final = 24
 PANEL_WIDTH: Final = 96
+REFRESH_S: Final = 0.25
+
+
+@asynccontextmanager
+async def shown_live(view: RenderableType, console: Console) -> AsyncIterator[None]:
+    """Keep the view on the terminal, drawn by the event loop: figures change between drawings, not during.
+
+    A thread that draws meets figures that are being counted, and ends for good when it does.
+    """
+    with Live(view, console=console, auto_refresh=False) as live:
+        async with in_background(_refresh(live)):
+            yield
+
+
+async def _refresh(live: Live) -> None:
+    while True:
+        live.refresh()
+        await asyncio.sleep(REFRESH_S)
 
 
 class RunView:
