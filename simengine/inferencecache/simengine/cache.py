@@ -31,11 +31,15 @@ class PromptTooLongError(ValueError):
 
 
 class Stored(NamedTuple):
-    """Consecutive blocks that became reusable; `parent` is None at the start of a sequence."""
+    """Consecutive blocks that became reusable; `parent` is None at the start of a sequence.
+
+    `adapter` is the LoRA adapter that they were computed with, empty for none.
+    """
 
     hashes: tuple[BlockHash, ...]
     parent: BlockHash | None
     tokens: tuple[int, ...]
+    adapter: str = ""
 
 
 class CachedBlock(NamedTuple):
@@ -49,12 +53,18 @@ class CachedBlock(NamedTuple):
 class Allocation:
     """The blocks of one running request, room for its answer included."""
 
-    __slots__ = ("blocks", "cached_tokens", "evicted", "hashes", "named", "tokens")
+    __slots__ = ("adapter", "blocks", "cached_tokens", "evicted", "hashes", "named", "tokens")
 
     def __init__(
-        self, tokens: array[int], blocks: list[int], hashes: list[BlockHash], cached_tokens: int
+        self,
+        tokens: array[int],
+        adapter: str,
+        blocks: list[int],
+        hashes: list[BlockHash],
+        cached_tokens: int,
     ) -> None:
         self.tokens = tokens
+        self.adapter = adapter
         self.blocks = blocks
         self.hashes = hashes
         self.cached_tokens = cached_tokens
@@ -79,8 +89,10 @@ class BlockCache:
         self._by_hash: dict[BlockHash, int] = {}
         self._free: OrderedDict[int, None] = OrderedDict.fromkeys(range(capacity))
 
-    def allocate(self, prompt: Sequence[int], answer_tokens: int = 0) -> Allocation | None:
+    def allocate(self, prompt: Sequence[int], answer_tokens: int = 0, adapter: str = "") -> Allocation | None:
         """Take blocks for a prompt and its answer; None while running requests hold too many.
+
+        Blocks of one adapter are of no use to another.
 
         At least the last token of a prompt is computed, cached or not, since the first token of the
         answer comes from it. Raises `PromptTooLongError` when waiting would not help.
@@ -89,14 +101,14 @@ class BlockCache:
         if needed > self.capacity:
             raise PromptTooLongError(needed, self.capacity)
         tokens = array("I", prompt)
-        hashes = self._chain(tokens)
+        hashes = self._chain(tokens, adapter)
         cached = self._longest_cached(hashes[: max(0, len(prompt) - 1) // self.block_size])
         idle = sum(1 for block in cached if not self._holders[block])
         if needed - len(cached) > len(self._free) - idle:
             return None
         for block in cached:
             self._hold(block)
-        allocation = Allocation(tokens, cached, hashes, len(cached) * self.block_size)
+        allocation = Allocation(tokens, adapter, cached, hashes, len(cached) * self.block_size)
         allocation.named = len(cached)
         evicted: list[BlockHash] = []
         for _ in range(needed - len(cached)):
@@ -117,8 +129,8 @@ class BlockCache:
         allocation.tokens.append(token)
         if len(allocation.tokens) % self.block_size == 0:
             start = len(allocation.tokens) - self.block_size
-            parent = allocation.hashes[-1] if allocation.hashes else None
-            allocation.hashes.append(self._hash(parent, allocation.tokens[start:]))
+            parent = allocation.hashes[-1] if allocation.hashes else self._root_of(allocation.adapter)
+            allocation.hashes.append(_hash(parent, allocation.tokens[start:]))
 
     def store(self, allocation: Allocation) -> list[Stored]:
         """Make the computed full blocks reusable. A block that another request stored meanwhile is shared."""
@@ -154,6 +166,10 @@ class BlockCache:
                 self._forget(block, name)
         return True
 
+    def hashes_of(self, tokens: Sequence[int], adapter: str = "") -> list[BlockHash]:
+        """The hashes of a prefix's full blocks, cached or not."""
+        return self._chain(array("I", tokens), adapter)
+
     def __len__(self) -> int:
         """Number of reusable blocks."""
         return len(self._by_hash)
@@ -180,7 +196,7 @@ class BlockCache:
             size = self.block_size
             parent = allocation.hashes[start - 1] if start else None
             tokens = tuple(allocation.tokens[start * size : end * size])
-            yield Stored(tuple(allocation.hashes[start:end]), parent, tokens)
+            yield Stored(tuple(allocation.hashes[start:end]), parent, tokens, allocation.adapter)
 
     def _describe(self, allocation: Allocation, index: int) -> CachedBlock:
         size = self.block_size
@@ -209,14 +225,18 @@ class BlockCache:
         del self._by_hash[name.hash]
         self._names[block] = None
 
-    def _chain(self, tokens: array[int]) -> list[BlockHash]:
+    def _root_of(self, adapter: str) -> BlockHash:
+        return sha256(self._root + adapter.encode()).digest() if adapter else self._root
+
+    def _chain(self, tokens: array[int], adapter: str) -> list[BlockHash]:
         hashes: list[BlockHash] = []
-        parent: BlockHash | None = None
+        parent = self._root_of(adapter)
         size = self.block_size
         for start in range(0, len(tokens) - size + 1, size):
-            parent = self._hash(parent, tokens[start : start + size])
+            parent = _hash(parent, tokens[start : start + size])
             hashes.append(parent)
         return hashes
 
-    def _hash(self, parent: BlockHash | None, tokens: array[int]) -> BlockHash:
-        return sha256((parent or self._root) + tokens.tobytes()).digest()
+
+def _hash(parent: BlockHash, tokens: array[int]) -> BlockHash:
+    return sha256(parent + tokens.tobytes()).digest()

@@ -11,9 +11,9 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 
-from inferencecache.simengine import events
-from inferencecache.simengine.cache import Allocation, BlockCache, PromptTooLongError
-from inferencecache.simengine.events import AllBlocksCleared, Event
+from inferencecache.simengine.cache import Allocation, BlockCache, PromptTooLongError, Stored
+from inferencecache.simengine.events import AllCleared, BlocksRemoved, BlocksStored, Event
+from inferencecache.simengine.host import HostCache
 from inferencecache.simengine.sampling import answer
 from inferencecache.simengine.timing import PrefillQueue, Speed
 
@@ -23,9 +23,10 @@ Publish = Callable[[Sequence[Event]], float]
 
 @dataclass(frozen=True)
 class EngineSettings:
-    """Size and speed of an engine; `hash_root` seeds its block hashes."""
+    """Size and speed of an engine; `hash_root` seeds its block hashes, `host_blocks` is the second tier."""
 
     num_blocks: int = 2048
+    host_blocks: int = 0
     block_size: int = 16
     speed: Speed = field(default_factory=Speed)
     hash_root: bytes = b""
@@ -33,10 +34,14 @@ class EngineSettings:
 
 @dataclass
 class Usage:
-    """What one request cost; times are seconds of the event loop's clock, `stored_at` is Unix time."""
+    """What one request cost; times are seconds of the event loop's clock, `stored_at` is Unix time.
+
+    Of the cached tokens, `host_tokens` were found in the second tier only.
+    """
 
     prompt_tokens: int
     cached_tokens: int = 0
+    host_tokens: int = 0
     completion_tokens: int = 0
     arrived_at: float = 0.0
     first_token_at: float = 0.0
@@ -53,7 +58,13 @@ class Counters:
         self.finished = 0
         self.prompt_tokens = 0
         self.cached_tokens = 0
+        self.host_tokens = 0
         self.generation_tokens = 0
+
+    @property
+    def device_tokens(self) -> int:
+        """Prompt tokens found on the device."""
+        return self.cached_tokens - self.host_tokens
 
 
 class Engine:
@@ -62,6 +73,7 @@ class Engine:
     def __init__(self, settings: EngineSettings, publish: Publish) -> None:
         self.settings = settings
         self.cache = BlockCache(settings.num_blocks, settings.block_size, settings.hash_root)
+        self.host = HostCache(settings.host_blocks)
         self.counters = Counters()
         self._publish = publish
         self._prefill = PrefillQueue(settings.speed)
@@ -77,7 +89,13 @@ class Engine:
         return Usage(len(prompt), arrived_at=_now())
 
     async def generate(
-        self, prompt: Sequence[int], max_tokens: int, usage: Usage, *, each_token: bool = False
+        self,
+        prompt: Sequence[int],
+        max_tokens: int,
+        usage: Usage,
+        *,
+        adapter: str = "",
+        each_token: bool = False,
     ) -> AsyncIterator[list[int]]:
         """The answer's tokens as they are made: one by one, or a block at a time.
 
@@ -87,7 +105,7 @@ class Engine:
         self.counters.waiting += 1
         try:
             async with self._turn:
-                allocation, ready_at = await self._allocated(prompt, max_tokens, usage.arrived_at)
+                allocation, ready_at = await self._allocated(prompt, max_tokens, adapter, usage.arrived_at)
                 self.counters.waiting -= 1
                 self.counters.running += 1
                 await self._compute(allocation, ready_at, usage)
@@ -104,14 +122,15 @@ class Engine:
         """Forget every cached block; refused while a request runs. The event leaves at once."""
         if not self.cache.clear():
             return False
-        self._publish([AllBlocksCleared()])
+        self.host.clear()
+        self._publish([AllCleared()])
         return True
 
     async def _allocated(
-        self, prompt: Sequence[int], max_tokens: int, arrived_at: float
+        self, prompt: Sequence[int], max_tokens: int, adapter: str, arrived_at: float
     ) -> tuple[Allocation, float]:
         ready_at = arrived_at
-        while (allocation := self.cache.allocate(prompt, max_tokens)) is None:
+        while (allocation := self.cache.allocate(prompt, max_tokens, adapter)) is None:
             self._released.clear()
             await self._released.wait()
             ready_at = _now()
@@ -124,15 +143,23 @@ class Engine:
         self._released.set()
 
     async def _compute(self, allocation: Allocation, ready_at: float, usage: Usage) -> None:
-        usage.cached_tokens = allocation.cached_tokens
+        usage.host_tokens = self._tokens_on_host(allocation, usage.prompt_tokens)
+        usage.cached_tokens = allocation.cached_tokens + usage.host_tokens
         self.counters.prompt_tokens += usage.prompt_tokens
         self.counters.cached_tokens += usage.cached_tokens
+        self.counters.host_tokens += usage.host_tokens
         if allocation.evicted:
-            self._publish([events.removed(allocation.evicted)])
+            self._publish([BlocksRemoved(allocation.evicted)])
         uncached = usage.prompt_tokens - usage.cached_tokens
         await _sleep_until(self._prefill.finish(ready_at, uncached))
         usage.stored_at = self._store(allocation)
         usage.first_token_at = _now()
+
+    def _tokens_on_host(self, allocation: Allocation, prompt_tokens: int) -> int:
+        """Tokens after those on the device that need not be computed either."""
+        size = self.settings.block_size
+        first, end = allocation.cached_tokens // size, (prompt_tokens - 1) // size
+        return self.host.leading(allocation.hashes[first:end]) * size
 
     async def _decoded(
         self, allocation: Allocation, prompt: Sequence[int], max_tokens: int, each_token: bool
@@ -157,7 +184,18 @@ class Engine:
         runs = self.cache.store(allocation)
         if not runs:
             return 0.0
-        return self._publish([events.stored(run, self.settings.block_size) for run in runs])
+        events: list[Event] = [BlocksStored(run) for run in runs]
+        if self.host.capacity:
+            events.extend(self._copied(allocation, runs))
+        return self._publish(events)
+
+    def _copied(self, allocation: Allocation, runs: Sequence[Stored]) -> list[Event]:
+        new = [hash_ for run in runs for hash_ in run.hashes]
+        gone = self.host.copy(allocation.hashes, new)
+        events: list[Event] = [BlocksStored(run, "host") for run in runs]
+        if gone:
+            events.append(BlocksRemoved(gone, "host"))
+        return events
 
 
 def _now() -> float:

@@ -115,7 +115,7 @@ def parser() -> argparse.ArgumentParser:
     add(
         "--interval",
         default=0.5,
-        type=_duration,
+        type=duration,
         metavar="TIME",
         help="time between messages (default 500ms)",
     )
@@ -167,7 +167,8 @@ def main(arguments: Sequence[str] | None = None) -> NoReturn:
     sys.exit(0)
 
 
-def _duration(text: str) -> float:
+def duration(text: str) -> float:
+    """Seconds of 500ms, 2s or 1m."""
     match = re.fullmatch(r"(-?\d+(?:\.\d+)?)(ms|s|m)", text.strip())
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration; write 500ms, 2s or 1m")

@@ -12,39 +12,57 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import zmq
 import zmq.asyncio
 
-from inferencecache.simengine.events import Encoding, Event, encode_events
+from inferencecache.simengine.events import Event, Form
 
 END_OF_REPLAY: Final = b"\xff" * 8
 LIVE_HIGH_WATER_MARK: Final = 100_000
 """Messages that wait for one slow subscriber before it loses some."""
 
 
+class Faults(NamedTuple):
+    """What an engine's event path does wrong, on purpose; 0 is never."""
+
+    burns_every: int = 0
+    """After each so many messages a number is taken and never sent, as when encoding fails [SUB-237]."""
+    loses_every: int = 0
+    """Each so manyth message is kept for replay but does not reach the live socket."""
+    replay_delay_s: float = 0.0
+    """A replay request waits so long for its answer."""
+    replay_cut: int = 0
+    """A replay stops after so many messages, without its end marker."""
+
+
+NO_FAULTS: Final = Faults()
+
+
 class ReplayBuffer:
-    """The last messages, by number."""
+    """The last messages with their numbers."""
 
     def __init__(self, steps: int) -> None:
-        self._payloads: deque[bytes] = deque(maxlen=steps)
+        self._messages: deque[tuple[int, bytes]] = deque(maxlen=steps)
         self.next_sequence = 0
 
     def append(self, payload: bytes) -> bytes:
         """Keep a message and return its number in wire form, 8 bytes big-endian."""
         sequence = self.next_sequence
         self.next_sequence += 1
-        self._payloads.append(payload)
+        self._messages.append((sequence, payload))
         return sequence.to_bytes(8, "big")
+
+    def burn(self) -> None:
+        """Take a number for nothing."""
+        self.next_sequence += 1
 
     def since(self, sequence: int) -> Iterator[tuple[bytes, bytes]]:
         """Number and payload of every kept message from `sequence` on, oldest first."""
-        first = self.next_sequence - len(self._payloads)
-        skipped = max(0, sequence - first)
-        for offset, payload in enumerate(islice(self._payloads, skipped, None), first + skipped):
-            yield offset.to_bytes(8, "big"), payload
+        for number, payload in self._messages:
+            if number >= sequence:
+                yield number.to_bytes(8, "big"), payload
 
 
 class EventPublisher:
@@ -55,13 +73,16 @@ class EventPublisher:
         endpoint: str,
         replay_endpoint: str = "",
         *,
+        form: Form,
         topic: str = "kv-events",
         buffer_steps: int = 10_000,
-        encoding: Encoding = "map",
         replay_topic: bool = True,
+        faults: Faults = NO_FAULTS,
     ) -> None:
         self._topic = topic.encode()
-        self._encoding = encoding
+        self._form = form
+        self._faults = faults
+        self._published = 0
         self._replay_topic = replay_topic
         self._buffer = ReplayBuffer(buffer_steps)
         self._context = zmq.Context()
@@ -90,16 +111,23 @@ class EventPublisher:
     @property
     def published(self) -> int:
         """How many messages were published."""
-        return self._buffer.next_sequence
+        return self._published
 
     def publish(self, events: Sequence[Event]) -> float:
         """Send events as one message; returns the Unix time that it carries."""
         now = time.time()
         if self._pub is not None and events:
-            payload = encode_events(events, now, self._encoding)
+            payload = self._form.payload(events, now)
             number = self._buffer.append(payload)
-            self._pub.send_multipart([self._topic, number, payload], zmq.NOBLOCK)
+            self._published += 1
+            if not self._is_due(self._faults.loses_every):
+                self._pub.send_multipart([self._topic, number, payload], zmq.NOBLOCK)
+            if self._is_due(self._faults.burns_every):
+                self._buffer.burn()
         return now
+
+    def _is_due(self, every: int) -> bool:
+        return every > 0 and self._published % every == 0
 
     def start(self) -> None:
         """Answer replay requests from now on."""
@@ -122,10 +150,14 @@ class EventPublisher:
             request = await socket.recv_multipart()
             if len(request) != 3 or request[1] or len(request[2]) != 8:
                 continue
+            await asyncio.sleep(self._faults.replay_delay_s)
             asked = int.from_bytes(request[2], "big")
-            for number, payload in self._buffer.since(asked):
+            messages = list(self._buffer.since(asked))
+            cut = self._faults.replay_cut
+            for number, payload in messages[: cut or None]:
                 await self._reply(socket, request[0], self._topic, number, payload)
-            await self._reply(socket, request[0], b"", END_OF_REPLAY, b"")
+            if not 0 < cut < len(messages):
+                await self._reply(socket, request[0], b"", END_OF_REPLAY, b"")
 
     async def _reply(
         self, socket: zmq.asyncio.Socket, asker: bytes, topic: bytes, number: bytes, payload: bytes

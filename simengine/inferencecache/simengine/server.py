@@ -11,15 +11,15 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
 from aiohttp import web
 
-from inferencecache.simengine.cache import PromptTooLongError
+from inferencecache.simengine.cache import BlockHash, PromptTooLongError
 from inferencecache.simengine.engine import Engine, Usage
-from inferencecache.simengine.events import wire_hash
+from inferencecache.simengine.events import Form
 from inferencecache.simengine.metrics import MetricsPage
 from inferencecache.simengine.sampling import detokenize, tokenize
 
@@ -41,12 +41,16 @@ class CompletionRequest(msgspec.Struct):
 
 
 class EngineServer:
-    """Routes of one engine."""
+    """Routes of one engine. `adapters` are served as models of their own, `form` shows hashes."""
 
-    def __init__(self, engine: Engine, model: str) -> None:
+    def __init__(
+        self, engine: Engine, model: str, form: Form, page: MetricsPage, adapters: Sequence[str] = ()
+    ) -> None:
         self._engine = engine
         self._model = model
-        self._page = MetricsPage(engine, model)
+        self._form = form
+        self._page = page
+        self._adapters = tuple(adapters)
         self._decoder = msgspec.json.Decoder(CompletionRequest)
 
     def application(self) -> web.Application:
@@ -59,6 +63,7 @@ class EngineServer:
                 web.get("/metrics", self._metrics),
                 web.get("/health", self._health),
                 web.post("/reset_prefix_cache", self._reset),
+                web.post("/flush_cache", self._reset),
                 web.get("/debug/cache", self._cached_blocks),
             ]
         )
@@ -69,7 +74,7 @@ class EngineServer:
             asked = self._decoder.decode(await request.read())
         except msgspec.DecodeError as error:
             return _error(400, str(error))
-        if asked.model not in ("", self._model):
+        if asked.model not in ("", self._model, *self._adapters):
             return _error(
                 404, f"the model `{asked.model}` does not exist, this engine serves `{self._model}`"
             )
@@ -80,12 +85,15 @@ class EngineServer:
             usage = self._engine.usage_for(prompt, asked.max_tokens)
         except PromptTooLongError as error:
             return _error(400, str(error))
-        pieces = self._engine.generate(prompt, asked.max_tokens, usage, each_token=asked.stream)
+        adapter = asked.model if asked.model in self._adapters else ""
+        pieces = self._engine.generate(
+            prompt, asked.max_tokens, usage, adapter=adapter, each_token=asked.stream
+        )
         head: dict[str, Any] = {
             "id": f"cmpl-{uuid.uuid4().hex}",
             "object": "text_completion",
             "created": int(time.time()),
-            "model": self._model,
+            "model": adapter or self._model,
         }
         if asked.stream:
             return await self._stream(request, head, asked, pieces, usage)
@@ -117,7 +125,8 @@ class EngineServer:
         return response
 
     async def _models(self, request: web.Request) -> web.Response:
-        return web.json_response({"object": "list", "data": [{"id": self._model, "object": "model"}]})
+        models = [{"id": name, "object": "model"} for name in (self._model, *self._adapters)]
+        return web.json_response({"object": "list", "data": models})
 
     async def _metrics(self, request: web.Request) -> web.Response:
         return web.Response(
@@ -136,13 +145,23 @@ class EngineServer:
     async def _cached_blocks(self, request: web.Request) -> web.Response:
         blocks = [
             {
-                "hash": wire_hash(block.hash),
-                "parent": None if block.parent is None else wire_hash(block.parent),
+                "hash": self._shown(block.hash),
+                "parent": None if block.parent is None else self._shown(block.parent),
                 "token_ids": block.tokens,
             }
             for block in self._engine.cache
         ]
-        return web.json_response({"block_size": self._engine.cache.block_size, "blocks": blocks})
+        return web.json_response(
+            {
+                "block_size": self._engine.cache.block_size,
+                "blocks": blocks,
+                "host": [self._shown(hash_) for hash_ in self._engine.host],
+            }
+        )
+
+    def _shown(self, hash_: BlockHash) -> int | str:
+        shown = self._form.wire_hash(hash_)
+        return shown.hex() if isinstance(shown, bytes) else shown
 
 
 def _choice(tokens: list[int], asked: CompletionRequest, *, finished: bool) -> dict[str, Any]:

@@ -46,6 +46,18 @@ async def line_of(stream: asyncio.StreamReader | None) -> str:
     return (await asyncio.wait_for(stream.readline(), 20)).decode()
 
 
+async def replayed_from_0(context: zmq.asyncio.Context, port: int) -> list[Any]:
+    """Every batch that can still be replayed."""
+    with context.socket(zmq.DEALER) as dealer:
+        dealer.linger = 0
+        dealer.connect(f"tcp://127.0.0.1:{port}")
+        await dealer.send_multipart([b"", bytes(8)])
+        batches = []
+        while (parts := await asyncio.wait_for(dealer.recv_multipart(), 10))[-2] != END:
+            batches.append(msgspec.msgpack.decode(parts[-1]))
+        return batches
+
+
 async def test_a_completion_is_served_and_its_blocks_can_be_replayed() -> None:
     port, events, replay = free_port(), free_port(), free_port()
     async with engine(
@@ -61,15 +73,47 @@ async def test_a_completion_is_served_and_its_blocks_can_be_replayed() -> None:
             http.post(f"http://127.0.0.1:{port}/v1/completions", json=body) as answer,
         ):
             assert answer.status == 200
-        with zmq.asyncio.Context() as context, context.socket(zmq.DEALER) as dealer:
-            dealer.connect(f"tcp://127.0.0.1:{replay}")
-            await dealer.send_multipart([b"", bytes(8)])
-            batch: Any = msgspec.msgpack.decode((await asyncio.wait_for(dealer.recv_multipart(), 10))[-1])
-            assert (await asyncio.wait_for(dealer.recv_multipart(), 10))[-2] == END
-        [event] = batch[1]
+        with zmq.asyncio.Context() as context:
+            [[_, [event], _]] = await replayed_from_0(context, replay)
         assert (event["type"], event["token_ids"]) == ("BlockStored", list(range(32)))
         process.send_signal(signal.SIGTERM)
         assert await asyncio.wait_for(process.wait(), 10) == 0
+
+
+@pytest.mark.rule("SUB-224")
+async def test_an_engine_in_another_form_crashes_and_starts_again_in_time() -> None:
+    port, events, replay = free_port(), free_port(), free_port()
+    async with engine(
+        "--engine=sglang",
+        f"--http-bind-address=127.0.0.1:{port}",
+        f"--events-endpoint=tcp://127.0.0.1:{events}",
+        f"--replay-endpoint=tcp://127.0.0.1:{replay}",
+        "--restart-every=2s",
+    ) as process:
+        assert f"http://127.0.0.1:{port}" in await line_of(process.stderr)
+        assert f"http://127.0.0.1:{port}" in await line_of(process.stderr)
+        with zmq.asyncio.Context() as context:
+            [[_, events_after, _]] = await replayed_from_0(context, replay)
+        assert events_after == [{"type": "AllBlocksCleared"}]
+        async with ClientSession() as http, http.get(f"http://127.0.0.1:{port}/metrics") as page:
+            assert "sglang:num_running_reqs" in await page.text()
+        process.send_signal(signal.SIGTERM)
+        assert await asyncio.wait_for(process.wait(), 10) == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "named"),
+    [
+        (["--engine=sglang", "--hash-kind=bytes"], "--hash-kind"),
+        (["--engine=sglang", "--event-encoding=tuple", "--lora-adapters=a"], "--lora-adapters"),
+    ],
+)
+async def test_what_an_engine_cannot_say_ends_it_with_the_setting_to_change(
+    flags: list[str], named: str
+) -> None:
+    async with engine(*flags) as process:
+        assert named in await line_of(process.stderr)
+        assert await asyncio.wait_for(process.wait(), 10) == 1
 
 
 @pytest.mark.parametrize("flag", ["--http-bind-address", "--events-endpoint"])

@@ -9,7 +9,7 @@ import pytest
 
 from inferencecache.simengine.cache import PromptTooLongError
 from inferencecache.simengine.engine import Engine, EngineSettings, Usage
-from inferencecache.simengine.events import AllBlocksCleared, BlockRemoved, BlockStored, Event
+from inferencecache.simengine.events import AllCleared, BlocksRemoved, BlocksStored, Event
 from inferencecache.simengine.timing import Speed
 
 FAST = Speed(scale=1000)
@@ -54,9 +54,9 @@ async def test_blocks_are_announced_when_they_are_computed() -> None:
     record = Recorder()
     engine = Engine(EngineSettings(speed=FAST, block_size=4), record)
     _, usage = await complete(engine, range(100, 110), 3)
-    stored = [event for event in record.events if isinstance(event, BlockStored)]
-    assert [len(event.block_hashes) for event in stored] == [2, 1]
-    assert stored[1].parent_block_hash == stored[0].block_hashes[-1]
+    stored = [event.run for event in record.events if isinstance(event, BlocksStored)]
+    assert [len(run.hashes) for run in stored] == [2, 1]
+    assert stored[1].parent == stored[0].hashes[-1]
     assert usage.stored_at == 1.0
 
 
@@ -66,7 +66,7 @@ async def test_evictions_are_announced_before_the_store_that_caused_them() -> No
     await complete(engine, range(6), 2)
     await complete(engine, range(100, 106), 2)
     kinds = [type(event) for event in record.events]
-    assert kinds == [BlockStored, BlockStored, BlockRemoved, BlockStored, BlockStored]
+    assert kinds == [BlocksStored, BlocksStored, BlocksRemoved, BlocksStored, BlocksStored]
 
 
 async def test_prompts_are_computed_one_after_the_other() -> None:
@@ -110,9 +110,18 @@ async def test_a_reset_forgets_the_cache_and_says_so() -> None:
     engine = Engine(EngineSettings(speed=FAST), record)
     await complete(engine, range(40))
     assert engine.reset()
-    assert record.events[-1] == AllBlocksCleared()
+    assert record.events[-1] == AllCleared()
     _, usage = await complete(engine, range(40))
     assert usage.cached_tokens == 0
+
+
+async def test_blocks_of_one_adapter_are_of_no_use_to_another() -> None:
+    engine = Engine(EngineSettings(speed=FAST), Recorder())
+    for adapter, cached in (("", 0), ("sql", 0), ("sql", 32), ("chat", 0), ("", 32)):
+        usage = engine.usage_for(range(40), 1)
+        async for _ in engine.generate(range(40), 1, usage, adapter=adapter):
+            pass
+        assert usage.cached_tokens == cached
 
 
 async def test_a_prompt_larger_than_the_cache_is_refused() -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 
 import pytest
 import zmq
 import zmq.asyncio
 
-from inferencecache.simengine.events import AllBlocksCleared
-from inferencecache.simengine.publisher import EventPublisher, ReplayBuffer
+from inferencecache.simengine.events import AllCleared
+from inferencecache.simengine.publisher import EventPublisher, Faults, ReplayBuffer
+from inferencecache.simengine.vllm_form import VllmForm
 
 END = b"\xff" * 8
 ANYWHERE = "tcp://127.0.0.1:*"
+FORM = VllmForm(4)
 
 
 @pytest.fixture
@@ -25,7 +28,7 @@ def context() -> Iterator[zmq.asyncio.Context]:
 
 @pytest.fixture
 async def publisher() -> AsyncIterator[EventPublisher]:
-    publisher = EventPublisher(ANYWHERE, ANYWHERE, buffer_steps=5)
+    publisher = EventPublisher(ANYWHERE, ANYWHERE, form=FORM, buffer_steps=5)
     publisher.start()
     yield publisher
     await publisher.close()
@@ -63,13 +66,13 @@ async def test_a_message_has_topic_number_and_payload(
         subscriber.subscribe(b"kv-events")
         number = None
         while number is None:
-            publisher.publish([AllBlocksCleared()])
+            publisher.publish([AllCleared()])
             if await subscriber.poll(50):
                 topic, number, payload = await subscriber.recv_multipart()
                 assert topic == b"kv-events"
                 assert len(number) == 8
                 assert payload[0] == 0x93
-        publisher.publish([AllBlocksCleared()])
+        publisher.publish([AllCleared()])
         following = (await asyncio.wait_for(subscriber.recv_multipart(), 5))[1]
     assert int.from_bytes(following) == int.from_bytes(number) + 1
 
@@ -79,7 +82,7 @@ async def test_replay_gives_what_is_still_buffered_then_the_end(
     context: zmq.asyncio.Context, publisher: EventPublisher
 ) -> None:
     for _ in range(8):
-        publisher.publish([AllBlocksCleared()])
+        publisher.publish([AllCleared()])
     replies = await replay(context, publisher.replay_endpoint, b"", (1).to_bytes(8, "big"))
     assert [int.from_bytes(reply[2]) for reply in replies[:-1]] == [3, 4, 5, 6, 7]
     assert {tuple(reply[:2]) for reply in replies[:-1]} == {(b"", b"kv-events")}
@@ -87,9 +90,9 @@ async def test_replay_gives_what_is_still_buffered_then_the_end(
 
 
 async def test_replay_can_leave_the_topic_out_as_older_engines_do(context: zmq.asyncio.Context) -> None:
-    publisher = EventPublisher(ANYWHERE, ANYWHERE, replay_topic=False)
+    publisher = EventPublisher(ANYWHERE, ANYWHERE, form=FORM, replay_topic=False)
     publisher.start()
-    publisher.publish([AllBlocksCleared()])
+    publisher.publish([AllCleared()])
     replies = await replay(context, publisher.replay_endpoint, b"", bytes(8))
     await publisher.close()
     assert [reply[:2] for reply in replies] == [[b"", bytes(8)], [b"", END]]
@@ -99,7 +102,7 @@ async def test_replay_can_leave_the_topic_out_as_older_engines_do(context: zmq.a
 async def test_a_request_of_another_shape_is_ignored(
     context: zmq.asyncio.Context, publisher: EventPublisher
 ) -> None:
-    publisher.publish([AllBlocksCleared()])
+    publisher.publish([AllCleared()])
     with context.socket(zmq.DEALER) as dealer:
         dealer.connect(publisher.replay_endpoint)
         for request in ([b"x", bytes(8)], [b"", b"short"], [bytes(8)]):
@@ -110,9 +113,65 @@ async def test_a_request_of_another_shape_is_ignored(
 
 
 async def test_without_an_endpoint_nothing_is_published() -> None:
-    publisher = EventPublisher("")
+    publisher = EventPublisher("", form=FORM)
     publisher.start()
-    assert publisher.publish([AllBlocksCleared()]) > 0
+    assert publisher.publish([AllCleared()]) > 0
     assert publisher.published == 0
     assert publisher.endpoint == publisher.replay_endpoint == ""
     await publisher.close()
+
+
+@asynccontextmanager
+async def faulty(**faults: float) -> AsyncIterator[EventPublisher]:
+    publisher = EventPublisher(ANYWHERE, ANYWHERE, form=FORM, faults=Faults(**faults))  # type: ignore[arg-type]
+    publisher.start()
+    yield publisher
+    await publisher.close()
+
+
+@pytest.mark.rule("SUB-237")
+async def test_numbers_can_be_burnt(context: zmq.asyncio.Context) -> None:
+    async with faulty(burns_every=2) as publisher:
+        for _ in range(5):
+            publisher.publish([AllCleared()])
+        replies = await replay(context, publisher.replay_endpoint, b"", bytes(8))
+    assert [int.from_bytes(reply[-2]) for reply in replies[:-1]] == [0, 1, 3, 4, 6]
+    assert publisher.published == 5
+
+
+async def test_messages_can_be_lost_to_the_live_socket_alone(context: zmq.asyncio.Context) -> None:
+    async with faulty(loses_every=3) as publisher:
+        with context.socket(zmq.SUB) as subscriber:
+            subscriber.connect(publisher.endpoint)
+            subscriber.subscribe(b"")
+            while not await subscriber.poll(20):
+                publisher.publish([AllCleared()])
+            for _ in range(6):
+                publisher.publish([AllCleared()])
+            numbers = []
+            while await subscriber.poll(200):
+                numbers.append(int.from_bytes((await subscriber.recv_multipart())[1]))
+        replies = await replay(context, publisher.replay_endpoint, b"", bytes(8))
+    assert not [number for number in numbers if number % 3 == 2]
+    assert len(numbers) >= 4
+    assert [int.from_bytes(reply[-2]) for reply in replies[:-1]] == list(range(publisher.published))
+
+
+async def test_a_replay_can_be_late(context: zmq.asyncio.Context) -> None:
+    async with faulty(replay_delay_s=0.3) as publisher:
+        began = asyncio.get_running_loop().time()
+        await replay(context, publisher.replay_endpoint, b"", bytes(8))
+        assert asyncio.get_running_loop().time() - began >= 0.3
+
+
+async def test_a_replay_can_be_cut_off_without_its_end(context: zmq.asyncio.Context) -> None:
+    async with faulty(replay_cut=2) as publisher:
+        for _ in range(4):
+            publisher.publish([AllCleared()])
+        with context.socket(zmq.DEALER) as dealer:
+            dealer.connect(publisher.replay_endpoint)
+            await dealer.send_multipart([b"", bytes(8)])
+            for _ in range(2):
+                await asyncio.wait_for(dealer.recv_multipart(), 5)
+            assert not await dealer.poll(100)
+        assert len(await replay(context, publisher.replay_endpoint, b"", (3).to_bytes(8, "big"))) == 2

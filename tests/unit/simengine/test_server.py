@@ -3,17 +3,27 @@
 from __future__ import annotations
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 import pytest
 from aiohttp.test_utils import TestClient, TestServer
 from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.registry import Collector
 
+from inferencecache.kvevent_subscriber.engine_metrics import (
+    StatsDeriver,
+    StatsSettings,
+    profile_of,
+    read_page,
+    start_time_of,
+)
 from inferencecache.simengine.engine import Engine, EngineSettings
 from inferencecache.simengine.events import Event
+from inferencecache.simengine.metrics import MetricsPage, SglangCollector, VllmCollector
 from inferencecache.simengine.server import ANSWER_DELAY_HEADER, STORED_AT_HEADER, EngineServer
 from inferencecache.simengine.timing import Speed
+from inferencecache.simengine.vllm_form import VllmForm
 
 Client = TestClient[Any, Any]
 
@@ -23,9 +33,15 @@ def unheard(events: Sequence[Event]) -> float:
 
 
 @pytest.fixture
-async def client() -> AsyncIterator[Client]:
-    engine = Engine(EngineSettings(num_blocks=64, speed=Speed(scale=1000)), unheard)
-    async with TestClient(TestServer(EngineServer(engine, "sim-model").application())) as client:
+def engine() -> Engine:
+    return Engine(EngineSettings(num_blocks=64, host_blocks=64, speed=Speed(scale=1000)), unheard)
+
+
+@pytest.fixture
+async def client(engine: Engine) -> AsyncIterator[Client]:
+    page = MetricsPage(VllmCollector(engine, "sim-model"))
+    server = EngineServer(engine, "sim-model", VllmForm(16, hash_kind="bytes"), page, adapters=("sql",))
+    async with TestClient(TestServer(server.application())) as client:
         yield client
 
 
@@ -102,6 +118,50 @@ async def test_resetting_the_cache_forgets_it(client: Client) -> None:
     assert len((await (await client.get("/debug/cache")).json())["blocks"]) == 2
     assert (await client.post("/reset_prefix_cache")).status == 200
     assert (await (await client.get("/debug/cache")).json())["blocks"] == []
+
+
+async def test_an_adapter_is_asked_for_in_the_place_of_the_model(client: Client) -> None:
+    prompt = list(range(40))
+    for model, cached in (("sim-model", 0), ("sql", 0), ("sql", 32)):
+        answer = await complete(client, prompt=prompt, max_tokens=1, model=model)
+        assert answer["model"] == model
+        assert answer["usage"]["prompt_tokens_details"] == {"cached_tokens": cached}
+    models = await (await client.get("/v1/models")).json()
+    assert [model["id"] for model in models["data"]] == ["sim-model", "sql"]
+
+
+async def test_the_cache_is_shown_in_all_its_places_with_hashes_as_sent(client: Client) -> None:
+    await complete(client, prompt=list(range(40)), max_tokens=1)
+    shown = await (await client.get("/debug/cache")).json()
+    assert {block["hash"] for block in shown["blocks"]} == set(shown["host"])
+    assert all(len(bytes.fromhex(hash_)) == 32 for hash_ in shown["host"])
+    await client.post("/flush_cache")
+    assert (await (await client.get("/debug/cache")).json())["host"] == []
+
+
+@pytest.mark.rule("SUB-131", "SUB-143")
+@pytest.mark.parametrize(
+    ("collector", "scheme"), [(VllmCollector, "vllm"), (SglangCollector, "sglang")], ids=["vllm", "sglang"]
+)
+async def test_the_sidecar_reads_the_metrics_page(
+    engine: Engine, client: Client, collector: Callable[[Engine, str], Collector], scheme: str
+) -> None:
+    profile = profile_of(scheme)
+    page = MetricsPage(collector(engine, "sim-model"))
+    deriver = StatsDeriver(profile, StatsSettings())
+    deriver.derive(read_page(page.render().decode(), "text/plain", profile))
+    for prompt in (range(40), range(40), range(100, 1100), range(40)):
+        await complete(client, prompt=list(prompt), max_tokens=1)
+    stats = deriver.derive(read_page(page.render().decode(), "text/plain", profile, "sim-model"))
+    assert (stats.requests_running, stats.requests_waiting, stats.kv_usage) == (0, 0, 0.0)
+    assert (stats.t2_hit_tokens, stats.t2_query_tokens) == (16, 1120 - 48)
+    device, both = 48 / 1120, 64 / 1120
+    assert stats.hit_rate == pytest.approx(device if scheme == "vllm" else both)
+
+
+def test_only_vllms_page_names_its_process(engine: Engine) -> None:
+    assert start_time_of(MetricsPage(VllmCollector(engine, "m")).render().decode())
+    assert not start_time_of(MetricsPage(SglangCollector(engine, "m")).render().decode())
 
 
 @pytest.mark.rule("SUB-131", "SUB-132")
