@@ -46,7 +46,7 @@ def test_every_setting_has_a_flag_and_a_variable() -> None:
 @pytest.mark.parametrize(
     ("argument", "expected"),
     [
-        ("--max-entries=0", "the least is 1"),
+        ("--max-entries=many", "whole number of entries"),
         ("--partitions=0", "the least is 1"),
         ("--sweep-interval=500ms", "whole seconds"),
         ("--sweep-interval=1m500ms", "whole seconds"),
@@ -62,6 +62,12 @@ def test_what_makes_no_sense_is_refused_with_what_to_write(
         settings(argument)
     assert error.value.code == 2
     assert expected in capsys.readouterr().err
+
+
+@pytest.mark.rule("IDX-08", "IDX-09")
+def test_a_cap_of_nothing_is_no_limit_and_a_sweep_of_nothing_the_default() -> None:
+    assert settings("--max-entries=0").max_entries == settings("--max-entries=-7").max_entries == -1
+    assert settings("--sweep-interval=0").sweep_interval_s == 60
 
 
 def test_a_server_without_authentication_has_to_be_accepted(capsys: pytest.CaptureFixture[str]) -> None:

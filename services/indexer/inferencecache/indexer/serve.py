@@ -18,7 +18,7 @@ from inferencecache.core.service import HttpEndpoints, get_logger
 from inferencecache.indexer.aggregating import Aggregating
 from inferencecache.indexer.metrics import IndexerMetrics
 from inferencecache.indexer.partition import PartitionIndexer, PartitionSettings
-from inferencecache.indexer.settings import IndexerSettings
+from inferencecache.indexer.settings import DEFAULT_MAX_ENTRIES, UNBOUNDED, IndexerSettings
 from inferencecache.schemas.ids import OwnerId
 from inferencecache.schemas.layout import Layout
 from inferencecache.schemas.members import IndexerMember
@@ -86,6 +86,7 @@ class Indexer:
 
     def _partition_settings(self, layout: Layout) -> PartitionSettings:
         settings = self._settings
+        room = DEFAULT_MAX_ENTRIES if settings.max_entries == UNBOUNDED else settings.max_entries
         return PartitionSettings(
             OwnerSettings(
                 delta_interval_s=settings.delta_interval_s,
@@ -94,7 +95,7 @@ class Indexer:
                 partitions=layout.partitions,
             ),
             SnapshotSettings(settings.snapshot_interval_s),
-            capacity=max(1, settings.max_entries // layout.partitions),
+            capacity=max(1, room // layout.partitions),
         )
 
     def _policy_changed(self, change: Entry | Gone) -> None:

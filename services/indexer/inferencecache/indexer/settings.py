@@ -15,12 +15,14 @@ from inferencecache.core.service import (
     add_log_settings,
     add_nats_settings,
     asset_settings,
-    at_least,
     duration,
     listen_address,
     nats_settings,
 )
 
+UNBOUNDED: Final = -1
+DEFAULT_MAX_ENTRIES: Final = 1_000_000
+DEFAULT_SWEEP_S: Final = 60
 _LONGEST_SNAPSHOT_INTERVAL_S: Final = 3600.0
 _DESCRIPTION: Final = (
     "Folds the log of engine events into the index and tells routers what changed, as snapshots and "
@@ -36,16 +38,16 @@ The NATS server keeps the log: JetStream must be on, with room for the streams o
 
 
 class IndexerSettings(msgspec.Struct, frozen=True):
-    """Times in seconds; `http_address` None means no listener."""
+    """Times in seconds; `http_address` None means no listener, `max_entries` -1 no limit."""
 
     nats: NatsSettings
     log_format: str = "json"
     log_level: str = "info"
     http_address: tuple[str, int] | None = None
     assets: AssetSettings = AssetSettings()
-    max_entries: int = 1_000_000
+    max_entries: int = DEFAULT_MAX_ENTRIES
     snapshot_interval_s: float = 600.0
-    sweep_interval_s: int = 60
+    sweep_interval_s: int = DEFAULT_SWEEP_S
     delta_interval_s: float = 0.01
 
 
@@ -59,16 +61,16 @@ def read_settings(
     with parser.section("index"):
         parser.setting(
             "--max-entries",
-            default=1_000_000,
-            parse=at_least(1),
+            default=str(DEFAULT_MAX_ENTRIES),
+            parse=_cap,
             help="Most entries of the whole index, one for each prefix and replica that holds it; about "
-            "64 bytes each, here and in every router.",
+            "64 bytes each, here and in every router. 0 or less means no limit.",
         )
         parser.setting(
             "--sweep-interval",
             default="60s",
             parse=_whole_seconds,
-            help="Time in which every entry is looked at once for having expired.",
+            help="Time in which every entry is looked at once for having expired; 0 means the default.",
         )
         parser.setting(
             "--delta-interval",
@@ -105,8 +107,19 @@ def read_settings(
     )
 
 
+def _cap(text: str) -> int:
+    """A cap that is no limit is -1 [IDX-09]."""
+    try:
+        return max(int(text), 0) or UNBOUNDED
+    except ValueError:
+        raise ValueError(f"{text!r} is not a whole number of entries") from None
+
+
 def _whole_seconds(text: str) -> int:
+    """Seconds between sweeps; the default for 0 or less [IDX-09]."""
     seconds = duration(text)
+    if seconds <= 0:
+        return DEFAULT_SWEEP_S
     if seconds < 1 or seconds != int(seconds):
         raise ValueError("write whole seconds, at least 1s")
     return int(seconds)
