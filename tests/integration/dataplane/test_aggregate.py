@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import msgspec
+import pytest
 
 from inferencecache.core.index.aggregate import merge
 from inferencecache.core.log import Bucket, Entry, Gone
@@ -14,6 +15,7 @@ from tests.support.dataplane import TENANT, DataPlane
 from tests.support.waiting import eventually
 
 
+@pytest.mark.rule("IDX-186")
 async def test_every_owned_partition_is_put_and_put_again(plane: DataPlane) -> None:
     await plane.owner()
     producer = await plane.producer("r1")

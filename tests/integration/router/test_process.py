@@ -132,7 +132,7 @@ async def answered(
             await asyncio.sleep(0.001)
 
 
-@pytest.mark.rule("WIRE-098", "WIRE-099", "WIRE-202", "WIRE-023")
+@pytest.mark.rule("WIRE-098", "WIRE-099", "WIRE-202", "WIRE-023", "IDX-02")
 async def test_what_one_router_accepts_all_routers_answer(nats_server: NatsServer, start: Start) -> None:
     nats = (f"--nats-url={nats_server.url}", "--insecure-nats")
     indexer = await start("indexer", *nats, "--http-bind-address=127.0.0.1:0")
