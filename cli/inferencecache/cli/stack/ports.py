@@ -1,9 +1,20 @@
-"""Choosing TCP ports: the well-known one where it is free, else any free one."""
+"""Choosing TCP ports: the well-known one where it is free, else any free one.
+
+A process that is started again needs the port it had. So ports are below those that systems give to
+outgoing connections: while nobody listens, such a connection could take the port, and one to that very
+port could even be its own other end.
+"""
 
 from __future__ import annotations
 
+import random
 import socket
 from contextlib import closing
+from typing import Final
+
+LOWEST_PORT: Final = 15_000
+END_OF_PORTS: Final = 32_768
+"""Where Linux begins to take ports for outgoing connections; other systems begin higher."""
 
 
 class Ports:
@@ -29,10 +40,8 @@ class Ports:
 
     def _any_free(self) -> int:
         while True:
-            with closing(socket.socket()) as probe:
-                probe.bind((self._host, 0))
-                port: int = probe.getsockname()[1]
-            if port not in self._taken:
+            port = random.randrange(LOWEST_PORT, END_OF_PORTS)
+            if port not in self._taken and self._is_free(port):
                 return port
 
     def _is_free(self, port: int) -> bool:
