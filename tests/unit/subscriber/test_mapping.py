@@ -224,12 +224,19 @@ def test_a_copy_from_before_a_gap_is_not_called_certain_by_a_downgrade() -> None
     assert hear(listener, remove(1), number=5) == [evict(K1)]
 
 
-def test_an_offloaded_copy_does_not_make_one_from_before_a_gap_certain() -> None:
+def test_a_copy_from_before_a_gap_is_as_good_as_none_beside_a_certain_one() -> None:
     listener = Listener()
     hear(listener, store([1], range(1, 5)), number=0)
-    assert hear(listener, store([2], range(1, 5), medium="CPU"), number=5) == []
-    reports = [report for group in listener.path.full_state(1.0) for report in group.reports]
-    assert [type(report) for report in reports] == [Added, Doubted]
+    assert hear(listener, store([2], range(1, 5), medium="CPU"), number=5) == [add(K1, 4, tier="T2")]
+    assert hear(listener, remove(1)) == []
+    hear(listener, store([1], range(1, 5)), number=10)
+    assert hear(listener, remove(1)) == [evict(K1)]
+
+
+def test_of_several_copies_from_before_a_gap_the_key_goes_with_the_first() -> None:
+    listener = Listener()
+    hear(listener, store([1], range(1, 5)), store([2], range(1, 5)), number=0)
+    assert hear(listener, remove(1), number=5) == [evict(K1)]
 
 
 def test_a_full_state_is_grouped_by_age_and_has_parents_first() -> None:

@@ -63,7 +63,10 @@ _T1_MASK: Final = _T2_UNIT - 1
 
 
 class HeldKeys:
-    """For each (adapter, key) the number of blocks with a T1 and with a T2 holder, in one integer."""
+    """For each (adapter, key) the number of blocks with a T1 and with a T2 holder, in one integer.
+
+    Only blocks that no gap has put in doubt count.
+    """
 
     def __init__(self) -> None:
         self._counts: defaultdict[AdapterId, dict[bytes, int]] = defaultdict(dict)
@@ -88,7 +91,7 @@ class HeldKeys:
                 del self._counts[adapter]
 
     def clear(self) -> None:
-        """Nobody holds anything."""
+        """Nobody certainly holds anything."""
         self._counts.clear()
 
 

@@ -177,6 +177,7 @@ class Mapper:
     def doubt(self, missed: int) -> list[Report]:
         """Messages are lost for good: what is known so far is no longer certain."""
         self._doubts += 1
+        self._held.clear()
         # What is uncertain ages by itself in the index.
         self._predictions.clear()
         return [Doubted(missed)]
@@ -321,10 +322,8 @@ class Mapper:
             opaque = opaque or (own_opacity is not None and own_opacity[index])
             wanted = Block(hash_, lane.index, parent, key, token_count, adapter, opaque, now, self._doubts)
             block = self._remember(wanted, out)
-            if block.doubts != self._doubts:
-                # Copies that were announced before a gap may be gone; only this one is certain again.
-                self._set_holders(block, NOBODY)
-            block.stored_at, block.doubts = now, self._doubts
+            self._renew(block)
+            block.stored_at = now
             self._hold(block, holder)
             if opaque:
                 self._diary.count("opaque_blocks")
@@ -399,11 +398,13 @@ class Mapper:
 
     def _hold_t2(self, block: Block, holder: Holder, now: float, out: Reports) -> None:
         """Add a T2 holder and report what is no warmer than that [SUB-102]."""
+        if not block.holders.on_t1:
+            self._renew(block)
         self._hold(block, holder)
         if block.holders.on_t1:
             return
         self._blocks.touch(block)
-        block.stored_at, block.doubts = now, self._doubts
+        block.stored_at = now
         if not block.opaque:
             for key, token_count in self._keys_of(block):
                 self._predictions.confirm(block.lane, block.adapter, key)
@@ -484,7 +485,7 @@ class Mapper:
 
         Answers key, token count and new tier of each key whose tier changed.
         """
-        before = [self._held.tier(block.adapter, key) for key in block.each_key()]
+        before = [self._tier(block, key) for key in block.each_key()]
         self._set_holders(block, kept)
         if not kept.each:
             self._blocks.forget(block)
@@ -492,7 +493,7 @@ class Mapper:
             return []
         changed = []
         for (key, token_count), was in zip(self._keys_of(block), before, strict=True):
-            tier = self._held.tier(block.adapter, key)
+            tier = self._tier(block, key)
             if tier != was:
                 changed.append((key, token_count, tier))
         return changed
@@ -539,14 +540,25 @@ class Mapper:
                 self._holder_sets[each] = holders
         return holders
 
+    def _renew(self, block: Block) -> None:
+        """A copy is announced: those from before a gap may be gone, so that it alone is certain."""
+        if block.doubts != self._doubts:
+            block.holders = NOBODY
+            block.doubts = self._doubts
+
     def _set_holders(self, block: Block, holders: Holders) -> None:
         before, block.holders = block.holders, holders
-        if block.opaque:
+        if block.opaque or block.doubts != self._doubts:
             return
         t1, t2 = holders.on_t1 - before.on_t1, holders.on_t2 - before.on_t2
         if t1 or t2:
             for key in block.each_key():
                 self._held.adjust(block.adapter, key, t1, t2)
+
+    def _tier(self, block: Block, key: bytes) -> int:
+        """At which tier a key of the block is told: certainly, or else as the block says that is in doubt."""
+        tier = self._held.tier(block.adapter, key)
+        return tier if tier != NO_TIER or block.doubts == self._doubts else block.holders.tier
 
     def _keys_of(self, block: Block) -> Iterator[tuple[bytes, int]]:
         """Each key of a block with its token count."""
@@ -572,8 +584,8 @@ class Mapper:
             out = Reports()
             for block in sorted(blocks[at:end], key=attrgetter("adapter", "token_count")):
                 for key, token_count in self._keys_of(block):
-                    tier = self._held.tier(block.adapter, key)
-                    # Several blocks of one key: those in its tier tell it, as certain as they are.
+                    tier = self._tier(block, key)
+                    # Several blocks of one key: those in its tier tell it.
                     if tier != TIER_T1 or block.holders.on_t1:
                         out.add(block.adapter, tier, key, token_count)
             if out.items:

@@ -38,6 +38,11 @@ class Holders(msgspec.Struct, frozen=True, gc=False):
     on_t1: bool = False
     on_t2: bool = False
 
+    @property
+    def tier(self) -> int:
+        """The warmest, 0 for nobody."""
+        return TIER_T1 if self.on_t1 else TIER_T2 if self.on_t2 else 0
+
     @classmethod
     def of(cls, each: tuple[Holder, ...]) -> Self:
         """These holders."""
