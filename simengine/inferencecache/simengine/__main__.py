@@ -14,7 +14,7 @@ from typing import NoReturn
 import zmq
 from aiohttp import web
 
-from inferencecache.simengine import fake
+from inferencecache.simengine import fake_process
 from inferencecache.simengine.engine import Engine, EngineSettings
 from inferencecache.simengine.events import AllCleared, Form, UnwritableError
 from inferencecache.simengine.metrics import MetricsPage, SglangCollector, VllmCollector
@@ -91,7 +91,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Entry point of `kvevent-sim-engine`."""
     given = list(sys.argv[1:] if arguments is None else arguments)
     if given[:1] == ["--fake"]:
-        fake.main(given[1:])
+        fake_process.main(given[1:])
     settings = parser().parse_args(given)
     with contextlib.suppress(KeyboardInterrupt):
         sys.exit(asyncio.run(serve(settings, lambda: _start_again(given))))

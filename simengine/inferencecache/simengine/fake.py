@@ -1,28 +1,26 @@
-"""The fake engine: a publisher that repeats one message, for smoke tests of a sidecar [SUB-190..201].
+"""The fake engine: a publisher that repeats one message, for smoke tests of a sidecar [SUB-190..202].
 
-Before it publishes, it prints the keys that the index must show. All events ride in one message, so
-a subscriber that comes late never sees a suffix without its parent [SUB-198].
+All events ride in one message, so a subscriber that comes late never sees a suffix without its parent
+[SUB-198]. Nothing here does I/O: `messages` says what is sent, `expectation` what the index must show.
 """
 
 from __future__ import annotations
 
-import argparse
-import asyncio
-import re
-import signal
-import sys
-from collections.abc import Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Final, NoReturn
+from itertools import count
+from typing import Any, Final, Literal, NamedTuple
 
 import msgspec
-import zmq
 
 from inferencecache.core.fingerprint import prefix_hashes
+from inferencecache.simengine.events import Encoding
+from inferencecache.simengine.vllm_form import HashKind
 
 FIRST_HASH: Final = 0xE000
 MAX_TOKENS: Final = 2**24
-_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
+
+Kind = Literal["stored", "removed", "cleared"]
 
 
 class RejectedError(ValueError):
@@ -31,7 +29,12 @@ class RejectedError(ValueError):
 
 @dataclass(frozen=True)
 class FakeSettings:
-    """What is published. Raises `RejectedError` when it cannot be [SUB-201]."""
+    """What is published. Raises `RejectedError` when it cannot be [SUB-201].
+
+    `evict_after` is the number of messages after which the blocks are removed instead of stored,
+    `clear_every` says which messages clear everything, `restart_every` after how many the numbers begin
+    anew, `count` how many there are; 0 is never, and for `count` endlessly many.
+    """
 
     block_size: int = 128
     num_blocks: int = 1
@@ -39,6 +42,15 @@ class FakeSettings:
     start_token: int = 0
     interval_s: float = 0.5
     omit_token_ids: bool = False
+    encoding: Encoding = "tuple"
+    hash_kind: HashKind = "int"
+    lora_id: int | None = None
+    lora_name: str | None = None
+    medium: str | None = None
+    evict_after: int = 0
+    clear_every: int = 0
+    restart_every: int = 0
+    count: int = 0
 
     def __post_init__(self) -> None:
         tokens = self.block_size * self.num_blocks
@@ -49,6 +61,10 @@ class FakeSettings:
             "--start-token must be at least 0": self.start_token < 0,
             "the last token must be below 2**32; lower --start-token": self.start_token + tokens > 2**32,
             "--interval must be above 0": self.interval_s <= 0,
+            "--evict-after must be at least 0": self.evict_after < 0,
+            "--clear-every must be at least 0": self.clear_every < 0,
+            "--restart-every must be at least 0": self.restart_every < 0,
+            "--count must be at least 0": self.count < 0,
             "--events must be at least 1 and at most --num-blocks": not 1 <= self.events <= self.num_blocks,
         }
         for message, is_wrong in wrong.items():
@@ -61,19 +77,72 @@ class FakeSettings:
         return range(self.start_token, self.start_token + self.block_size * self.num_blocks)
 
 
-def payload(settings: FakeSettings) -> bytes:
-    """The one message: array events of six elements, time 0 and no rank [SUB-198, SUB-199]."""
-    events: list[tuple[object, ...]] = []
+class Message(NamedTuple):
+    """What one message says; `restarts` marks the first of another process."""
+
+    kind: Kind
+    restarts: bool
+
+
+def messages(settings: FakeSettings) -> Iterator[Message]:
+    """What is sent, in order."""
+    for number in count(1):
+        if number > settings.count > 0:
+            return
+        restarts = settings.restart_every > 0 and number > 1 and (number - 1) % settings.restart_every == 0
+        yield Message(_kind(settings, number), restarts)
+
+
+def _kind(settings: FakeSettings, number: int) -> Kind:
+    if settings.clear_every and number % settings.clear_every == 0:
+        return "cleared"
+    return "removed" if number > settings.evict_after > 0 else "stored"
+
+
+def payload(settings: FakeSettings, kind: Kind = "stored", time_s: float = 0.0) -> bytes:
+    """One message: a time and events, and no rank [SUB-198, SUB-199]."""
+    return msgspec.msgpack.encode([time_s, list(_events(settings, kind))])
+
+
+def _events(settings: FakeSettings, kind: Kind) -> Iterator[object]:
+    match kind:
+        case "stored":
+            yield from _stored(settings)
+        case "removed":
+            hashes = [_hash(settings, block) for block in range(settings.num_blocks)]
+            yield _event(settings, "BlockRemoved", {"block_hashes": hashes}, {"medium": settings.medium})
+        case "cleared":
+            yield _event(settings, "AllBlocksCleared", {}, {})
+
+
+def _stored(settings: FakeSettings) -> Iterator[object]:
     first = 0
     for index in range(settings.events):
-        count = settings.num_blocks // settings.events + (index < settings.num_blocks % settings.events)
-        tokens = settings.tokens[first * settings.block_size : (first + count) * settings.block_size]
-        hashes = [FIRST_HASH + block for block in range(first, first + count)]
-        parent = FIRST_HASH + first - 1 if first else None
-        sent = None if settings.omit_token_ids else list(tokens)
-        events.append(("BlockStored", hashes, parent, sent, settings.block_size, None))
-        first += count
-    return msgspec.msgpack.encode([0.0, events])
+        blocks = settings.num_blocks // settings.events + (index < settings.num_blocks % settings.events)
+        tokens = settings.tokens[first * settings.block_size : (first + blocks) * settings.block_size]
+        fields = {
+            "block_hashes": [_hash(settings, block) for block in range(first, first + blocks)],
+            "parent_block_hash": _hash(settings, first - 1) if first else None,
+            "token_ids": None if settings.omit_token_ids else list(tokens),
+            "block_size": settings.block_size,
+            "lora_id": settings.lora_id,
+        }
+        yield _event(
+            settings, "BlockStored", fields, {"medium": settings.medium, "lora_name": settings.lora_name}
+        )
+        first += blocks
+
+
+def _hash(settings: FakeSettings, block: int) -> int | bytes:
+    number = FIRST_HASH + block
+    return number if settings.hash_kind == "int" else number.to_bytes(32, "big")
+
+
+def _event(settings: FakeSettings, type_: str, fields: dict[str, Any], newer: dict[str, Any]) -> object:
+    """An event with the fields that every release has, and newer ones if any of them is wanted."""
+    if any(value is not None for value in newer.values()):
+        fields |= newer
+    return {"type": type_, **fields} if settings.encoding == "map" else (type_, *fields.values())
 
 
 def expectation(settings: FakeSettings) -> str:
@@ -85,101 +154,3 @@ def expectation(settings: FakeSettings) -> str:
         f"EXPECT prefix_hash[{block}]={key:016x} token_count={(block + 1) * size}"
         for block, key in enumerate(prefix_hashes(settings.tokens, size))
     )
-
-
-def parser() -> argparse.ArgumentParser:
-    """Command line of the fake engine."""
-    result = argparse.ArgumentParser(
-        prog="kvevent-sim-engine --fake",
-        description="Publish one KV event message again and again, without any engine behind it.",
-        allow_abbrev=False,
-    )
-    add = result.add_argument
-    add(
-        "--bind",
-        default="tcp://0.0.0.0:5557",
-        metavar="ENDPOINT",
-        help="PUB socket (default tcp://0.0.0.0:5557)",
-    )
-    add("--topic", default="kv-events", help="first part of each message (default kv-events)")
-    add("--block-size", default=128, type=int, metavar="TOKENS", help="tokens a block (default 128)")
-    add("--num-blocks", default=1, type=int, metavar="N", help="full blocks (default 1)")
-    add(
-        "--events",
-        default=1,
-        type=int,
-        metavar="N",
-        help="BlockStored events they are split over (default 1)",
-    )
-    add("--start-token", default=0, type=int, metavar="ID", help="tokens are this, this + 1, … (default 0)")
-    add(
-        "--interval",
-        default=0.5,
-        type=duration,
-        metavar="TIME",
-        help="time between messages (default 500ms)",
-    )
-    add("--omit-token-ids", nargs="?", const=True, default=False, type=_boolean,
-        help="send null instead of token ids: nothing may be indexed")  # fmt: skip
-    return result
-
-
-async def publish_for_ever(endpoint: str, topic: str, settings: FakeSettings) -> None:
-    """Publish the message at each interval, numbered from 0, until SIGINT or SIGTERM."""
-    stop = asyncio.Event()
-    for number in (signal.SIGINT, signal.SIGTERM):
-        asyncio.get_running_loop().add_signal_handler(number, stop.set)
-    with zmq.Context() as context, context.socket(zmq.PUB) as socket:
-        socket.linger = 0
-        try:
-            socket.bind(endpoint)
-        except zmq.ZMQError as error:
-            raise RejectedError(f"cannot bind {endpoint}: {error}; change --bind") from None
-        sys.stdout.write(expectation(settings) + "\n")
-        sys.stdout.flush()
-        message = payload(settings)
-        sequence = 0
-        while not stop.is_set():
-            socket.send_multipart([topic.encode(), sequence.to_bytes(8, "big"), message], zmq.NOBLOCK)
-            sequence += 1
-            try:
-                await asyncio.wait_for(stop.wait(), settings.interval_s)
-            except TimeoutError:
-                continue
-
-
-def main(arguments: Sequence[str] | None = None) -> NoReturn:
-    """Entry point: exit code 0 after a signal, 1 for rejected settings, 2 for unreadable ones."""
-    given = parser().parse_args(arguments)
-    try:
-        settings = FakeSettings(
-            block_size=given.block_size,
-            num_blocks=given.num_blocks,
-            events=given.events,
-            start_token=given.start_token,
-            interval_s=given.interval,
-            omit_token_ids=given.omit_token_ids,
-        )
-        asyncio.run(publish_for_ever(given.bind, given.topic, settings))
-    except RejectedError as error:
-        sys.stderr.write(f"kvevent-sim-engine --fake: {error}\n")
-        sys.exit(1)
-    sys.exit(0)
-
-
-def duration(text: str) -> float:
-    """Seconds of 500ms, 2s or 1m."""
-    match = re.fullmatch(r"(-?\d+(?:\.\d+)?)(ms|s|m)", text.strip())
-    if match is None:
-        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write 500ms, 2s or 1m")
-    return float(match[1]) * _SECONDS[match[2]]
-
-
-def _boolean(text: str) -> bool:
-    if text not in ("true", "false"):
-        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
-    return text == "true"
-
-
-if __name__ == "__main__":
-    main()

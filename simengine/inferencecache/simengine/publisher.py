@@ -12,7 +12,7 @@ import contextlib
 import time
 from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import zmq
 import zmq.asyncio
@@ -65,7 +65,7 @@ class ReplayBuffer:
                 yield number.to_bytes(8, "big"), payload
 
 
-class EventPublisher:
+class EventSockets:
     """Both sockets of one engine. An empty endpoint leaves its socket out."""
 
     def __init__(
@@ -73,17 +73,16 @@ class EventPublisher:
         endpoint: str,
         replay_endpoint: str = "",
         *,
-        form: Form,
         topic: str = "kv-events",
         buffer_steps: int = 10_000,
         replay_topic: bool = True,
         faults: Faults = NO_FAULTS,
     ) -> None:
         self._topic = topic.encode()
-        self._form = form
         self._faults = faults
-        self._published = 0
+        self._sent = 0
         self._replay_topic = replay_topic
+        self._buffer_steps = buffer_steps
         self._buffer = ReplayBuffer(buffer_steps)
         self._context = zmq.Context()
         self._pub: zmq.Socket[bytes] | None = None
@@ -108,26 +107,20 @@ class EventPublisher:
         """Where the replay socket is really bound; empty when there is none."""
         return "" if self._replay is None else self._replay.getsockopt_string(zmq.LAST_ENDPOINT)
 
-    @property
-    def published(self) -> int:
-        """How many messages were published."""
-        return self._published
+    def send(self, payload: bytes) -> None:
+        """Send a message under the next number."""
+        if self._pub is None:
+            return
+        number = self._buffer.append(payload)
+        self._sent += 1
+        if not self._is_due(self._faults.loses_every):
+            self._pub.send_multipart([self._topic, number, payload], zmq.NOBLOCK)
+        if self._is_due(self._faults.burns_every):
+            self._buffer.burn()
 
-    def publish(self, events: Sequence[Event]) -> float:
-        """Send events as one message; returns the Unix time that it carries."""
-        now = time.time()
-        if self._pub is not None and events:
-            payload = self._form.payload(events, now)
-            number = self._buffer.append(payload)
-            self._published += 1
-            if not self._is_due(self._faults.loses_every):
-                self._pub.send_multipart([self._topic, number, payload], zmq.NOBLOCK)
-            if self._is_due(self._faults.burns_every):
-                self._buffer.burn()
-        return now
-
-    def _is_due(self, every: int) -> bool:
-        return every > 0 and self._published % every == 0
+    def forget(self) -> None:
+        """Number from 0 again and know no earlier message, as another process in this one's place."""
+        self._buffer = ReplayBuffer(self._buffer_steps)
 
     def start(self) -> None:
         """Answer replay requests from now on."""
@@ -144,6 +137,9 @@ class EventPublisher:
             if socket is not None:
                 socket.close(linger=0)
         self._context.term()
+
+    def _is_due(self, every: int) -> bool:
+        return every > 0 and self._sent % every == 0
 
     async def _answer_for_ever(self, socket: zmq.asyncio.Socket) -> None:
         while True:
@@ -164,3 +160,21 @@ class EventPublisher:
     ) -> None:
         head = [asker, b"", topic] if self._replay_topic else [asker, b""]
         await socket.send_multipart([*head, number, payload])
+
+
+class EventPublisher(EventSockets):
+    """The sockets of an engine that writes its events in one form."""
+
+    def __init__(self, endpoint: str, replay_endpoint: str = "", *, form: Form, **how: Any) -> None:
+        super().__init__(endpoint, replay_endpoint, **how)
+        self._form = form
+        self.published = 0
+        """How many messages were published."""
+
+    def publish(self, events: Sequence[Event]) -> float:
+        """Send events as one message; returns the Unix time that it carries."""
+        now = time.time()
+        if events and self.endpoint:
+            self.send(self._form.payload(events, now))
+            self.published += 1
+        return now

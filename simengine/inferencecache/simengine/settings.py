@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import re
+from typing import Final
 
-from inferencecache.simengine.fake import duration
+_SECONDS: Final = {"ms": 0.001, "s": 1.0, "m": 60.0}
 
 _EPILOG = """\
 Try it:
@@ -33,7 +35,7 @@ def parser() -> argparse.ArgumentParser:
         allow_abbrev=False,
     )
     add = result.add_argument
-    add("--http-bind-address", default=":8000", metavar="HOST:PORT", type=_address,
+    add("--http-bind-address", default=":8000", metavar="HOST:PORT", type=address,
         help="API, /metrics and /health; :8000 listens on all addresses (default :8000)")  # fmt: skip
     add(
         "--served-model-name",
@@ -96,7 +98,23 @@ def parser() -> argparse.ArgumentParser:
     return result
 
 
-def _address(text: str) -> tuple[str, int]:
+def duration(text: str) -> float:
+    """Seconds of 500ms, 2s or 1m."""
+    match = re.fullmatch(r"(-?\d+(?:\.\d+)?)(ms|s|m)", text.strip())
+    if match is None:
+        raise argparse.ArgumentTypeError(f"{text!r} is no duration; write 500ms, 2s or 1m")
+    return float(match[1]) * _SECONDS[match[2]]
+
+
+def boolean(text: str) -> bool:
+    """Exactly true or false."""
+    if text not in ("true", "false"):
+        raise argparse.ArgumentTypeError(f"{text!r} is neither true nor false")
+    return text == "true"
+
+
+def address(text: str) -> tuple[str, int]:
+    """Host and port of HOST:PORT or :PORT."""
     host, separator, port = text.rpartition(":")
     if not separator or not port.isdecimal() or int(port) > 65535:
         raise argparse.ArgumentTypeError(f"{text!r} is no address; write HOST:PORT or :PORT")

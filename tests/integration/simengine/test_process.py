@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
 import signal
 import socket
 import sys
@@ -149,3 +150,35 @@ async def test_the_fake_engine_says_what_to_expect_and_repeats_its_message() -> 
         assert int.from_bytes(second[1]) == int.from_bytes(first[1]) + 1
         process.send_signal(signal.SIGINT)
         assert await asyncio.wait_for(process.wait(), 10) == 0
+
+
+@pytest.mark.rule("SUB-202")
+async def test_the_fake_engine_replays_restarts_skips_numbers_and_ends() -> None:
+    port, replay, page = free_port(), free_port(), free_port()
+    async with engine(
+        "--fake",
+        f"--bind=tcp://127.0.0.1:{port}",
+        f"--replay-bind=tcp://127.0.0.1:{replay}",
+        "--replay-topic=false",
+        f"--metrics-bind=127.0.0.1:{page}",
+        "--metrics-profile=sglang",
+        "--interval=50ms",
+        "--skip-sequence=2",
+        "--restart-every=5",
+        "--count=40",
+        "--ts=now",
+    ) as process:
+        await line_of(process.stdout)
+        async with ClientSession() as http, http.get(f"http://127.0.0.1:{page}/metrics") as answer:
+            assert "sglang:num_queue_reqs 0" in await answer.text()
+        with zmq.asyncio.Context() as context, context.socket(zmq.SUB) as subscriber:
+            subscriber.connect(f"tcp://127.0.0.1:{port}")
+            subscriber.subscribe(b"")
+            heard = [await asyncio.wait_for(subscriber.recv_multipart(), 10) for _ in range(15)]
+            again = await replayed_from_0(context, replay)
+        numbers = [int.from_bytes(parts[1]) for parts in heard]
+        assert 0 in numbers
+        assert {after - before for before, after in itertools.pairwise(numbers)} >= {1, 2}
+        assert 1 <= len(again) <= 5
+        assert all(time_s > 1.7e9 for time_s, _ in again)
+        assert await asyncio.wait_for(process.wait(), 20) == 0
