@@ -224,12 +224,10 @@ async def test_a_callers_deadline_ends_the_call_on_either_side_and_counts_as_tim
     router: Router, words: Words
 ) -> None:
     words.gate.clear()
-    try:
-        answer = await router.stub.LookupRoute(text(numbers(64)), timeout=0.05)
-    except grpc.aio.AioRpcError as error:
-        assert error.code() is grpc.StatusCode.DEADLINE_EXCEEDED
-    else:
-        assert answer.reason_code == "TIMEOUT"
+    call = router.stub.LookupRoute(text(numbers(64)), timeout=0.05)
+    with contextlib.suppress(grpc.aio.AioRpcError):
+        assert (await call).reason_code == "TIMEOUT"
+    assert await call.code() in {grpc.StatusCode.OK, grpc.StatusCode.DEADLINE_EXCEEDED}
     await eventually(lambda: counted(router, "TIMEOUT") == 1)
 
 
