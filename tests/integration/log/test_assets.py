@@ -7,11 +7,13 @@ from collections.abc import Callable
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from inferencecache.core.log import jetstream
 from inferencecache.core.log.assets import (
     LEAST_STREAM_BYTES,
     LayoutTooNewError,
+    LayoutUnreadableError,
     StoreTooSmallError,
     UnsafeRetentionError,
     ensure_assets,
@@ -20,9 +22,12 @@ from inferencecache.core.log.assets import (
     wait_for_layout,
 )
 from inferencecache.core.log.buckets import Bucket
+from inferencecache.core.partitions.foundation import Foundation
+from inferencecache.core.service import AssetSettings
 from inferencecache.schemas.layout import Layout
 from tests.integration.log.conftest import Connect
 from tests.support.nats import NatsServer
+from tests.support.waiting import eventually
 
 
 async def test_all_assets_exist_afterwards_and_creating_them_again_changes_nothing(
@@ -61,6 +66,32 @@ async def test_a_layout_of_a_newer_schema_is_refused(nats_server: NatsServer, co
     await Bucket(log, "IC_LAYOUT").put("layout", msgspec.json.encode(Layout(schema=99)))
     with pytest.raises(LayoutTooNewError, match="99"):
         await ensure_layout(log, default=Layout())
+
+
+@pytest.mark.parametrize("value", [b"", b"{", b"[]", b'{"partitions": "two"}', b'{"partitions": 0}'])
+async def test_a_value_that_is_no_layout_is_refused_by_name(
+    nats_server: NatsServer, connect: Connect, value: bytes
+) -> None:
+    log = await connect(nats_server)
+    await ensure_assets(log, Layout(partitions=1))
+    await Bucket(log, "IC_LAYOUT").put("layout", value)
+    with pytest.raises(LayoutUnreadableError, match="IC_LAYOUT"):
+        await read_layout(log)
+
+
+async def test_what_runs_outlives_a_layout_that_becomes_unreadable(
+    nats_server: NatsServer, connect: Connect
+) -> None:
+    log = await connect(nats_server)
+    foundation = Foundation(log, AssetSettings(partitions=1))
+    keeping = asyncio.create_task(foundation.keep(await foundation.lay()))
+    await Bucket(log, "IC_LAYOUT").put("layout", b"{")
+    with capture_logs() as lines:
+        foundation.again()
+        await eventually(lambda: lines or keeping.done())
+    assert [line["event"] for line in lines] == ["assets_unsafe"]
+    assert not keeping.done()
+    keeping.cancel()
 
 
 async def test_a_changed_stream_is_reported_and_left_as_it_is(

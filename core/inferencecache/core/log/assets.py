@@ -37,7 +37,22 @@ _WAIT_S: Final = 0.5
 logger = get_logger("log")
 
 
-class LayoutTooNewError(Exception):
+class LayoutUnusableError(Exception):
+    """There is a layout, and this process cannot work by it."""
+
+
+class LayoutUnreadableError(LayoutUnusableError):
+    """The value of the layout is no layout: somebody else than this software wrote it."""
+
+    def __init__(self, reason: str) -> None:
+        super().__init__(
+            f"{subjects.LAYOUT} holds no layout under `{subjects.LAYOUT_KEY}`: {reason}; restore its last "
+            "value, or delete the key where nothing is stored yet"
+        )
+        self.reason = reason
+
+
+class LayoutTooNewError(LayoutUnusableError):
     """The log is written in a newer schema than this version reads."""
 
     def __init__(self, schema: int) -> None:
@@ -148,7 +163,7 @@ async def ensure_members(log: Log, *, replicas: int = 1) -> None:
 
 
 async def ensure_layout(log: Log, *, default: Layout, replicas: int = 1) -> Layout:
-    """The layout in force; `default` becomes it when there is none yet. Raises LayoutTooNewError."""
+    """The layout in force; `default` becomes it when there is none yet. Raises LayoutUnusableError."""
     await _ensure(log, _bucket(subjects.LAYOUT, replicas), 0.0)
     while True:
         layout = await read_layout(log)
@@ -161,16 +176,21 @@ async def ensure_layout(log: Log, *, default: Layout, replicas: int = 1) -> Layo
 
 
 async def read_layout(log: Log) -> Layout | None:
-    """The layout in force, None when nobody has set one. Raises LayoutTooNewError."""
+    """The layout in force, None when nobody has set one. Raises LayoutUnusableError."""
     try:
         entry = await Bucket(log, subjects.LAYOUT).get(subjects.LAYOUT_KEY)
     except NoStreamError:
         return None
     if entry is None:
         return None
-    layout = msgspec.json.decode(entry.value, type=Layout)
+    try:
+        layout = msgspec.json.decode(entry.value, type=Layout)
+    except (msgspec.DecodeError, ValueError) as error:
+        raise LayoutUnreadableError(str(error)) from None
     if layout.schema > SCHEMA_VERSION:
         raise LayoutTooNewError(layout.schema)
+    if layout.partitions < 1:
+        raise LayoutUnreadableError(f"it has {layout.partitions} partitions")
     return layout
 
 

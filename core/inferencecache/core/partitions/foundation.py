@@ -6,7 +6,12 @@ import asyncio
 from typing import Final
 
 from inferencecache.core.log import ApiError, Log, NoAnswerError, ensure_assets, ensure_layout
-from inferencecache.core.log.assets import SNAPSHOT_PERIOD_S, StoreTooSmallError, UnsafeRetentionError
+from inferencecache.core.log.assets import (
+    SNAPSHOT_PERIOD_S,
+    LayoutUnusableError,
+    StoreTooSmallError,
+    UnsafeRetentionError,
+)
 from inferencecache.core.service import AssetSettings, get_logger
 from inferencecache.schemas.layout import Layout
 
@@ -29,7 +34,7 @@ class Foundation:
     async def lay(self) -> Layout:
         """The layout in force, with all its assets there; tried until it succeeds.
 
-        Raises LayoutTooNewError, UnsafeRetentionError, StoreTooSmallError: what trying again cannot help.
+        Raises LayoutUnusableError, UnsafeRetentionError, StoreTooSmallError: what trying again cannot help.
         """
         while True:
             try:
@@ -55,7 +60,7 @@ class Foundation:
                     logger.warning("assets_not_ready", error=str(error))
                     self._again.set()
                     await asyncio.sleep(RETRY_S)
-                except (UnsafeRetentionError, StoreTooSmallError) as error:
+                except (LayoutUnusableError, UnsafeRetentionError, StoreTooSmallError) as error:
                     # What runs goes on; the next start is refused.
                     logger.error("assets_unsafe", error=str(error))  # noqa: TRY400 - the message says all
         finally:

@@ -13,7 +13,7 @@ import msgspec
 import zmq.asyncio
 
 from inferencecache.core.log import ApiError, Log, Message, NoAnswerError, read_layout
-from inferencecache.core.log.assets import LayoutTooNewError
+from inferencecache.core.log.assets import LayoutUnusableError
 from inferencecache.core.log.subjects import partition_of, replica_subject, resync_subject
 from inferencecache.core.service import HttpEndpoints, ListenError, get_logger
 from inferencecache.kvevent_subscriber.channel import Channel
@@ -145,8 +145,8 @@ class Sidecar:
         except (NoAnswerError, ApiError) as error:
             logger.info("layout_unreadable", msg=str(error))
             return False
-        except LayoutTooNewError as error:
-            logger.warning("layout_too_new", msg=str(error))
+        except LayoutUnusableError as error:
+            logger.warning("layout_unusable", msg=str(error))
             return True
         if layout is not None:
             for channel in self._channels:
