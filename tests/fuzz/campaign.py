@@ -21,7 +21,8 @@ _STARTING_S: Final = 300.0
 _GRACE_S: Final = 40.0
 """For the last input, and for making a failure's input short."""
 _READY: Final = "ready"
-_MOST_BYTES: Final = 4 << 30
+_MOST_BYTES: Final = 8 << 30
+"""Of addresses, most of which threads reserve and never touch."""
 _SHOWN: Final = 20_000
 
 
@@ -69,11 +70,13 @@ def _receive(connection: Connection) -> object:
 
 
 def _work(connection: Connection, last: Path, name: str, seed: int, seconds: float, most: int) -> None:
-    if sys.platform == "linux":
-        # What asks for more at once gets a MemoryError, which no target expects.
-        resource.setrlimit(resource.RLIMIT_AS, (_MOST_BYTES, _MOST_BYTES))
     target = load(name)
     target.seeds()
+    if sys.platform == "linux":
+        # What asks for more at once gets a MemoryError, which no target expects.
+        pages = int(Path("/proc/self/statm").read_text().split()[0])
+        most_bytes = pages * resource.getpagesize() + _MOST_BYTES
+        resource.setrlimit(resource.RLIMIT_AS, (most_bytes, most_bytes))
     connection.send(_READY)
     try:
         connection.send(fuzz(target, seed, seconds, most, lambda data: _write(last, data)))
