@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import itertools
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -179,6 +180,26 @@ async def test_a_restart_of_nats_loses_nothing_and_repeats_nothing(
     assert len(tail.incarnations()) == 1
 
 
+@pytest.mark.rule("SUB-003", "SUB-116")
+async def test_the_engine_is_read_while_nats_hangs(
+    engine: Engine, tail: LogTail, start_sidecar: StartSidecar, nats_server: NatsServer
+) -> None:
+    sidecar = start_sidecar()
+    await eventually(lambda: engine.replay_requests)
+    await engine.store([1], OTHER)
+    await eventually(tail.held)
+    nats_server.pause()
+    try:
+        await engine.store([11, 12], PROMPT)
+        for _ in range(200):
+            await engine.store([1], OTHER)
+        await eventually(lambda: sidecar.counter("messages") == 202)
+        assert tail.held() == set(keys(*OTHER))
+    finally:
+        nats_server.resume()
+    await eventually(lambda: tail.held() == {*keys(*PROMPT), *keys(*OTHER)}, within_s=20)
+
+
 @pytest.mark.rule("SUB-003", "SUB-113", "SUB-115", "SUB-116", "SUB-117")
 async def test_an_outage_longer_than_the_outbox_ends_in_one_full_resync(
     engine: Engine, tail: LogTail, start_sidecar: StartSidecar, nats_server: NatsServer
@@ -266,6 +287,25 @@ async def test_what_was_read_before_the_end_is_delivered(
     await eventually(lambda: sidecar.counter("messages") == 2)
     assert await sidecar.stop() == 0
     await eventually(lambda: tail.held() == {*keys(*PROMPT), *keys(*OTHER)})
+
+
+@pytest.mark.rule("SUB-014")
+async def test_an_engine_that_hangs_up_is_called_at_most_once_a_second_at_uneven_times(
+    tail: LogTail, start_sidecar: StartSidecar
+) -> None:
+    called: list[float] = []
+
+    async def hang_up(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        called.append(asyncio.get_running_loop().time())
+        writer.close()
+
+    async with await asyncio.start_server(hang_up, "127.0.0.1", 0) as listener:
+        port = listener.sockets[0].getsockname()[1]
+        start_sidecar(f"--engine-endpoint=tcp://127.0.0.1:{port}", "--replay-endpoint=")
+        await eventually(lambda: len(called) == 5, within_s=20)
+    pauses = [later - earlier for earlier, later in itertools.pairwise(called)]
+    assert min(pauses) > 0.9
+    assert max(pauses) - min(pauses) > 0.01
 
 
 @pytest.mark.rule("SUB-058")
