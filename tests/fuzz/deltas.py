@@ -40,7 +40,7 @@ _TTL_US: Final = 1 << 52
 
 def run(data: bytes) -> None:
     snapshot, honest = _start()
-    view = load_view(snapshot)
+    view = load_view(snapshot, 1 << 8)
     before = state_of(view)
     for _, payload in split(data):
         try:
@@ -58,7 +58,7 @@ def run(data: bytes) -> None:
         elif refused in {"hole", "epoch"}:
             assert state_of(view) == before, f"a {refused} left something behind"
         else:
-            view = load_view(snapshot)
+            view = load_view(snapshot, 1 << 8)
             before = state_of(view)
     for delta, epoch, digest in honest:
         if (view.log, view.log_epoch, view.digest) == (delta.from_, epoch, digest):
@@ -108,7 +108,7 @@ def _start() -> tuple[tuple[bytes, ...], tuple[_Honest, ...]]:
     for _ in range(60):
         fold.fold(random_log.message())
     honest = []
-    view = load_view(snapshot)
+    view = load_view(snapshot, 1 << 8)
     epoch, digest = view.log_epoch, view.digest
     for piece in fold.changes.cut(start, 1500):
         delta = piece.delta(fold.view.owner, fold.view.owner_epoch)

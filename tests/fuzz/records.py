@@ -65,9 +65,9 @@ def run(data: bytes) -> None:
     naive, snapshot = _start()
     trial = Trial()
     trial.naive = copy.deepcopy(naive)
-    trial.fold = load_fold(snapshot)
-    trial.follower = load_view(snapshot)
-    twin = load_fold(snapshot)
+    trial.fold = load_fold(snapshot, 1 << 8)
+    trial.follower = load_view(snapshot, 1 << 8)
+    twin = load_fold(snapshot, 1 << 8)
     sequence, stamp_us = naive.position.sequence, naive.position.time_ns // 1000
     for kind, payload in split(data):
         sequence += 1
