@@ -20,7 +20,7 @@ from inferencecache.cli.running import finished_before, in_background, stop_on_s
 from inferencecache.cli.stack import NotReadyError, Plan, StackSettings, Supervisor, plan_stack
 from inferencecache.cli.stack.plan import MissingProgramError
 from inferencecache.cli.stack.ports import Ports
-from inferencecache.cli.state import StateDir
+from inferencecache.cli.state import StateDir, StateDirError
 from inferencecache.cli.view import RunView, shown_live
 from inferencecache.core.service import configure_logging
 
@@ -53,7 +53,12 @@ def up(options: UpOptions) -> int:
     """
     configure_logging("text", "error")
     console = Console(stderr=options.json, highlight=False)
-    with StateDir(options.state_dir) as state:
+    try:
+        folder = StateDir(options.state_dir)
+    except StateDirError as error:
+        _print(console, f"inferencecache up: {error}", style="bold red")
+        return 1
+    with folder as state:
         try:
             return asyncio.run(_Up(options, state, console).run())
         except (NotReadyError, MissingProgramError) as error:
