@@ -1,7 +1,7 @@
 """Pins what the project is installed from: `requirements/*.txt` from `requirements/*.in`.
 
 `compile` resolves once for every Python and platform we support, with hashes, and then proves that
-each of them can be installed from wheels alone. `check` works offline: the pins cover everything
+each of them can be installed without a compiler. `check` works offline: the pins cover everything
 that a workspace member declares, and name no index, path or host, because where packages come from
 is the installing machine's business.
 """
@@ -26,6 +26,8 @@ ROOT: Final = Path(__file__).resolve().parent.parent
 SETS: Final = ("runtime", "dev")
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 PLATFORMS: Final = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "aarch64-apple-darwin")
+SOURCE_ONLY: Final = "nkeys"
+"""Published without a wheel; pure Python, so it installs everywhere all the same."""
 OUR_PREFIX: Final = "inference-cache-"
 FOREIGN: Final = re.compile(r"://|^-|--(?:index-url|extra-index-url|find-links|trusted-host)| @ |(?:^|\s)/")
 """What ties a file to one machine or index; option lines other than `--hash` included."""
@@ -54,7 +56,8 @@ def compile_pins(*, upgrade: bool) -> int:
                 _run(
                     *(uv, "pip", "install", "--quiet", "--dry-run", "--target", nowhere),
                     *("--python-version", python, "--python-platform", platform),
-                    *("--only-binary", ":all:", "--require-hashes", "-r", f"requirements/{SETS[-1]}.txt"),
+                    *("--only-binary", ":all:", "--no-binary", SOURCE_ONLY),
+                    *("--require-hashes", "-r", f"requirements/{SETS[-1]}.txt"),
                 )
     return check_pins()
 
