@@ -129,7 +129,7 @@ def test_a_policy_may_switch_balancing_off_or_weigh_it() -> None:
 
 
 def test_a_hint_costs_the_tokens_that_its_first_replica_does_not_hold() -> None:
-    chain = {"block_hashes": [b"shared", b"new"], "block_token_counts": [640, 360]}
+    chain: dict[str, Any] = {"block_hashes": [b"shared", b"new"], "block_token_counts": [640, 360]}
     assert ask({}, **chain).uncached_tokens == 360
     assert ask({R1: 50_000.0}, **chain).uncached_tokens == 1000
     assert ask({}, prefix_hash=b"new", prefix_token_count=70).uncached_tokens == 70

@@ -1,0 +1,46 @@
+"""A process authenticates by whatever its NATS settings name, and is refused without it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import nkeys  # type: ignore[import-untyped] # it has no types
+import pytest
+
+from inferencecache.core.log import Log, NotConnectedError
+from inferencecache.core.service import NatsSettings
+from tests.support.nats import NatsServer
+
+SEED = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER).decode()
+PUBLIC = nkeys.from_seed(bytearray(SEED.encode())).public_key.decode()
+USERS = {
+    "user": 'authorization { user: "indexer", password: "secret" }',
+    "token": 'authorization { token: "secret" }',
+    "nkey": f"authorization {{ users: [ {{ nkey: {PUBLIC} }} ] }}",
+}
+
+
+def settings(kind: str, url: str, folder: Path) -> NatsSettings:
+    match kind:
+        case "user":
+            return NatsSettings(url, user="indexer", password="secret")
+        case "token":
+            return NatsSettings(url, token="secret")
+        case _:
+            seed = folder / "indexer.nk"
+            seed.write_text(SEED)
+            return NatsSettings(url, nkey_seed_file=str(seed))
+
+
+@pytest.mark.parametrize("kind", sorted(USERS))
+async def test_who_has_the_credentials_gets_in_and_nobody_else(
+    kind: str, nats_servers: Callable[..., NatsServer], tmp_path: Path
+) -> None:
+    server = nats_servers(extra=USERS[kind])
+    log = await Log.connect(settings(kind, server.url, tmp_path), name="test", timeout_s=10)
+    assert log.connected
+    await log.close()
+    with pytest.raises(NotConnectedError):
+        await Log.connect(NatsSettings(server.url, insecure=True), name="test", timeout_s=1)
