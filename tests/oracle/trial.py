@@ -23,6 +23,7 @@ from inferencecache.schemas.ids import PROBE_TENANT, AdapterId, HashScheme, Mode
 from inferencecache.schemas.policy import ResolvedPolicy
 from inferencecache.schemas.positions import Position
 from inferencecache.schemas.records import AnyRecord
+from tests.oracle.aggregate import naive_aggregate, product_aggregate
 from tests.oracle.digest import access_digest, digest, row_of
 from tests.oracle.indexes import product_route
 from tests.oracle.model import NaiveFold, Replica, Wanted
@@ -158,6 +159,9 @@ class Trial:
             for (about, expected), (_, answer) in zip(answers, everything(view, self.naive), strict=True):
                 if (difference := _unequal(f"{who}'s {about}", expected, answer)) is not None:
                     return difference
+            aggregate = naive_aggregate(self.naive), product_aggregate(view)
+            if (difference := _unequal(f"{who}'s aggregate", *aggregate)) is not None:
+                return difference
         return None
 
     def _publish(self, max_bytes: int) -> str | None:

@@ -14,6 +14,7 @@ from inferencecache.core.log.subjects import partition_of, partitions_of
 from inferencecache.schemas.ids import ModelId, TenantId
 from inferencecache.schemas.layout import Lanes, Layout
 from inferencecache.schemas.senders import ControlSender
+from tests.oracle.aggregate import naive_aggregate, product_aggregate
 from tests.oracle.indexes import product_route
 from tests.oracle.model import NaiveFold
 from tests.oracle.random_log import Mix, RandomLog
@@ -21,7 +22,7 @@ from tests.oracle.routing import naive_route
 from tests.oracle.view import NaiveView
 
 
-@pytest.mark.rule("IDX-201", "IDX-204", "WIRE-183")
+@pytest.mark.rule("IDX-176", "IDX-201", "IDX-203", "IDX-204", "WIRE-183")
 @settings(max_examples=60, deadline=None)
 @given(
     random=st.randoms(use_true_random=False),
@@ -45,6 +46,8 @@ def test_partitions_and_lanes_joined_answer_as_one_index(
                 fold.fold(message)
         else:
             folds[partition_of(sender.tenant, sender.model, sender.replica, layout)].fold(message)
+    views = [fold.view for fold in folds]
+    assert product_aggregate(*views)["replicas"] == naive_aggregate(whole)["replicas"]
     model = NaiveView(whole)
     for _ in range(5):
         question = log.question()
@@ -52,7 +55,7 @@ def test_partitions_and_lanes_joined_answer_as_one_index(
         now_us = model.time_us + log.later_us()
         pair = TenantId(question.tenant), ModelId(question.model)
         numbers = partitions_of(*pair, layout)
-        joined = JoinedView([Lane(folds[n].view, now_us) for n in numbers], [fold.view for fold in folds])
+        joined = JoinedView([Lane(views[n], now_us) for n in numbers], views)
         expected = naive_route(model, policy, question, now_us)
         assert product_route(joined, policy, question, now_us) == expected
         assert joined.stats(*pair) == model.stats(*pair)
