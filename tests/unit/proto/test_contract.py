@@ -127,7 +127,7 @@ def test_the_service_has_exactly_the_methods_of_its_table() -> None:
     }
 
 
-@pytest.mark.rule("WIRE-001")
+@pytest.mark.rule("WIRE-001", "WIRE-011")
 @pytest.mark.parametrize("every_field", [True, False])
 @pytest.mark.parametrize("name", MESSAGES)
 @settings(max_examples=25)

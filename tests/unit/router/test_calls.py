@@ -15,7 +15,7 @@ from structlog.testing import capture_logs
 from inferencecache.core.index import routing
 from inferencecache.core.index.request import RouteRequest
 from inferencecache.core.service import ListenError
-from inferencecache.router import lookup
+from inferencecache.router import lookup, server
 from inferencecache.router.metrics import MAX_MODELS, OTHER_MODELS, ServerMetrics
 from inferencecache.router.server import GrpcServer
 from inferencecache.v1alpha1.inferencecache_pb2 import (
@@ -191,6 +191,23 @@ async def test_a_stopping_router_ends_open_streams_after_what_they_sent_is_store
         assert await status_of(call) is grpc.StatusCode.UNAVAILABLE
         async with asyncio.timeout(2):
             await router.server.stop()
+
+
+@pytest.mark.rule("WIRE-036")
+async def test_a_router_that_has_stopped_is_unavailable() -> None:
+    async with served_router() as router:
+        await router.stub.LookupRoute(LookupRouteRequest())
+        await router.server.stop()
+        assert await status_of(router.stub.LookupRoute(LookupRouteRequest())) is grpc.StatusCode.UNAVAILABLE
+
+
+@pytest.mark.rule("WIRE-200", "WIRE-201")
+def test_nothing_but_message_sizes_and_the_port_differs_from_the_librarys_defaults() -> None:
+    assert {name for name, _ in server._OPTIONS} == {
+        "grpc.max_receive_message_length",
+        "grpc.max_send_message_length",
+        "grpc.so_reuseport",
+    }
 
 
 # --------------------------------------------------------------------------------------- not loaded

@@ -21,6 +21,7 @@ from inferencecache.v1alpha1.inferencecache_pb2 import (
     LookupRouteResponse,
 )
 from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheStub
+from tests.support.models import make_model
 from tests.support.router import FoldedLog
 from tests.support.waiting import eventually
 
@@ -148,3 +149,29 @@ async def test_a_follower_that_fails_ends_the_process() -> None:
     process = Process(SETTINGS, Failing())
     with pytest.raises(ConnectionRefusedError):
         await process.ended()
+
+
+@pytest.mark.rule("WIRE-173", "WIRE-196", "WIRE-C20")
+async def test_the_tokenizers_of_the_folder_are_there_from_the_first_lookup_on(tmp_path: Path) -> None:
+    reference = make_model(tmp_path / "team" / "chat", template="{{ messages[0].content }}")
+    process = await Process(msgspec.structs.replace(SETTINGS, models_dir=tmp_path), FoldedLog()).started()
+    assert process.line("tokenizers_loaded")["models"] == ["team/chat"]
+    request = LookupRouteRequest(tenant_id="t", model_id="team/chat", prompt_text="the lazy dog")
+    async with grpc.aio.insecure_channel(process.line("router_started")["grpc_address"]) as channel:
+        answer = await InferenceCacheStub(channel).LookupRoute(request)
+    assert list(answer.token_ids) == reference.encode("the lazy dog", add_special_tokens=False).ids
+    process.stop.set()
+    assert await process.ended() == 0
+    unset = await Process(SETTINGS, FoldedLog()).started()
+    assert unset.line("tokenizers_loaded") is None
+    unset.stop.set()
+    await unset.ended()
+
+
+@pytest.mark.rule("WIRE-175")
+async def test_a_folder_that_is_not_there_keeps_no_router_from_starting(tmp_path: Path) -> None:
+    missing = msgspec.structs.replace(SETTINGS, models_dir=tmp_path / "missing")
+    process = await Process(missing, FoldedLog()).started()
+    assert process.line("tokenizer_models_dir_unreadable")["log_level"] == "warning"
+    process.stop.set()
+    assert await process.ended() == 0

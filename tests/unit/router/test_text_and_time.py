@@ -351,7 +351,7 @@ async def test_without_any_limit_only_text_is_bounded_by_five_seconds(
     assert (await lookup.answer(text(numbers(64)))).reason_code == "TIMEOUT"
 
 
-@pytest.mark.rule("IDX-131", "IDX-145", "WIRE-079")
+@pytest.mark.rule("IDX-131", "IDX-145", "IDX-W74", "WIRE-079")
 async def test_an_answer_that_timed_out_credits_and_assigns_nothing(router: Router, clock: Clock) -> None:
     await report(router, 64)
     router.log.apply(ResolvedPolicy("t", eviction="lfu"))

@@ -5,11 +5,16 @@ from __future__ import annotations
 import asyncio
 import os
 import shutil
+import socket
 import ssl
+import warnings
 from pathlib import Path
+from typing import Any
 
 import grpc
 import pytest
+from grpc_health.v1 import health_pb2, health_pb2_grpc
+from grpc_reflection.v1alpha import reflection_pb2
 
 from inferencecache.router.tls import CertificateError, CertificateFiles
 from inferencecache.v1alpha1.inferencecache_pb2 import LookupRouteRequest
@@ -53,7 +58,7 @@ def test_a_pair_that_cannot_be_used_is_refused_with_both_flags_named(tmp_path: P
         CertificateFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
 
 
-@pytest.mark.rule("WIRE-C44", "WIRE-214", "WIRE-213")
+@pytest.mark.rule("WIRE-C44", "WIRE-214", "WIRE-213", "WIRE-036")
 async def test_the_next_handshake_shows_a_newer_certificate_and_open_connections_go_on(
     tmp_path: Path, files: CertificateFiles
 ) -> None:
@@ -93,3 +98,49 @@ def test_only_a_later_time_of_the_certificate_file_counts(tmp_path: Path, files:
     assert files.refreshed() is None, "a newer key alone"
     (tmp_path / "tls.crt").unlink()
     assert files.refreshed() is None, "no time to be read"
+
+
+def negotiated(port: int, version: ssl.TLSVersion) -> str | None:
+    """The version that a handshake ends with that offers `version` as its highest."""
+    context = ssl.create_default_context(cadata=CERTIFICATES["first"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        context.minimum_version = ssl.TLSVersion.TLSv1
+        context.maximum_version = version
+    context.set_ciphers("DEFAULT:@SECLEVEL=0")
+    context.set_alpn_protocols(["h2"])
+    with (
+        socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
+        context.wrap_socket(plain, server_hostname="localhost") as secure,
+    ):
+        return secure.version()
+
+
+@pytest.mark.rule("WIRE-212")
+async def test_the_oldest_version_that_is_spoken_is_1_2(files: CertificateFiles) -> None:
+    async with served_router(credentials=files.credentials()) as router:
+        port = int(router.server.address.rpartition(":")[2])
+        assert await asyncio.to_thread(negotiated, port, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
+        for version in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1):
+            with pytest.raises((ssl.SSLError, ConnectionError)):
+                await asyncio.to_thread(negotiated, port, version)
+
+
+@pytest.mark.rule("WIRE-217")
+async def test_health_and_reflection_speak_tls_as_the_service_does(files: CertificateFiles) -> None:
+    async with served_router(credentials=files.credentials()) as router:
+        port = router.server.address.rpartition(":")[2]
+        trust = grpc.ssl_channel_credentials(CERTIFICATES["first"].encode())
+        async with grpc.aio.secure_channel(f"localhost:{port}", trust) as channel:
+            stub: Any = health_pb2_grpc.HealthStub(channel)
+            answer = await stub.Check(health_pb2.HealthCheckRequest())
+            assert answer.status == health_pb2.HealthCheckResponse.SERVING
+            call: Any = channel.stream_stream(
+                "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo",
+                request_serializer=reflection_pb2.ServerReflectionRequest.SerializeToString,
+            )
+            request = reflection_pb2.ServerReflectionRequest(list_services="")
+            assert [answer async for answer in call(iter([request]))]
+        plain: Any = health_pb2_grpc.HealthStub(router.channel)
+        with pytest.raises(grpc.aio.AioRpcError):
+            await plain.Check(health_pb2.HealthCheckRequest())

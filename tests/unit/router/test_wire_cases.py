@@ -131,7 +131,7 @@ async def test_a_tight_target_doubles_the_score_of_a_fresh_match(router: Router)
         assert scores(await ask(router, by_key("p", slo=SLO(ttft_ms=ttft_ms)))) == {"r1": score}
 
 
-@pytest.mark.rule("WIRE-C03", "WIRE-139")
+@pytest.mark.rule("WIRE-C03", "WIRE-139", "WIRE-232")
 async def test_another_scheme_is_unknown_and_echoes_the_adapter(router: Router) -> None:
     await report(router, "r1", key("p", 128))
     answer = await ask(router, by_key("p", hash_scheme="vllm-v1", adapter_id="a"))
@@ -353,7 +353,7 @@ async def test_a_small_request_gets_affinity_or_nothing(router: Router) -> None:
 # ------------------------------------------------------------------------------ adapters and tiers
 
 
-@pytest.mark.rule("WIRE-C26", "WIRE-072", "WIRE-078")
+@pytest.mark.rule("WIRE-C26", "WIRE-072", "WIRE-078", "WIRE-232", "WIRE-233")
 async def test_a_key_is_found_only_under_its_adapter(router: Router) -> None:
     await report(router, "r1", key("p", 128), adapter_id="sql-lora")
     answers = [await ask(router, by_key("p", adapter_id=name)) for name in ("sql-lora", "chat-lora", "")]

@@ -75,7 +75,7 @@ def test_w1_a_root_of_two_blocks() -> None:
     assert hear(Listener(), events) == [add("ea06fc71a5ee6e88", 16), add("ad01835a37dd294c", 32)]
 
 
-@pytest.mark.rule("SUB-W2", "SUB-081")
+@pytest.mark.rule("SUB-W2", "WIRE-158", "SUB-081")
 def test_w2_a_suffix_gets_the_keys_of_the_whole_prompt() -> None:
     listener = Listener()
     reports = hear(listener, store([10, 11, 12], range(1000, 1048), 16))
@@ -153,7 +153,7 @@ def test_w10_a_parent_that_was_never_seen() -> None:
     assert hear(Listener(ROOTING), store([1], range(7, 11), parent=57005)) == [add("15d228f34f2ad502", 4)]
 
 
-@pytest.mark.rule("SUB-W11", "SUB-095", "SUB-096", "SUB-098")
+@pytest.mark.rule("SUB-W11", "WIRE-233", "SUB-095", "SUB-096", "SUB-098")
 def test_w11_adapters_are_partitions_and_an_unnamed_one_is_dropped() -> None:
     listener = Listener(MappingSettings(lora_adapter_names=parse_adapter_names("1=sql-lora")))
     key, tokens = "57b89ffc89f07407", range(100, 104)
