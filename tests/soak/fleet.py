@@ -29,8 +29,10 @@ READY_LIMIT_S = 180.0
 ENGINES = 10
 BLOCK_SIZE = 16
 BLOCKS = 64
-ENGINE_FLAGS = ("--buffer-steps=1000000",)
-"""An engine can replay all that it ever sent."""
+FLAGS = {
+    "engine": ("--buffer-steps=1000000",),  # it can replay all that it ever sent
+    "sidecar": ("--outbox-max=32",),  # NATS is often away for longer
+}
 
 
 class Fleet:
@@ -92,8 +94,8 @@ class Fleet:
         )
 
     def _child(self, program: Program) -> Child:
-        if program.name.startswith("engine"):
-            program = replace(program, command=(*program.command, *ENGINE_FLAGS))
+        flags = FLAGS.get(program.name.partition("-")[0], ())
+        program = replace(program, command=(*program.command, *flags))
         return Child(program, self._settings.state_dir / "logs" / f"{program.name}.log")
 
     async def _stop(self) -> None:

@@ -45,6 +45,16 @@ def differences(truth: Holds, viewed: Holds) -> list[str]:
     return lines
 
 
+def doubted(following: IndexFollowing) -> list[str]:
+    """One line for each holder with uncertain holds: these age, and go while the engine keeps them."""
+    return [
+        f"{holder.name.replica}: {len(uncertain)} holds are uncertain"
+        for replica in following.replicas
+        for number, holder in replica.view.holders.by_number.items()
+        if len(uncertain := replica.view.table.uncertain_keys(number))
+    ]
+
+
 async def _cache_of(engine: EngineAddress, http: aiohttp.ClientSession) -> set[int]:
     async with http.get(f"{engine.url}/debug/cache") as answer:
         document = await answer.json()

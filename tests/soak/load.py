@@ -44,11 +44,14 @@ class Load:
             resets = random.random() < RESET
             try:
                 if resets:
-                    self.resets += await self._post(f"{engine.url}/reset_prefix_cache") == 200
+                    status = await self._post(f"{engine.url}/reset_prefix_cache")
                 else:
-                    self.answered += await self._post(f"{engine.url}/v1/completions", body) == 200
+                    status = await self._post(f"{engine.url}/v1/completions", body)
             except (OSError, TimeoutError, aiohttp.ClientError):
                 self.failed += 1
+            else:
+                self.answered += status == 200 and not resets
+                self.resets += status == 200 and resets
             try:
                 async with asyncio.timeout(random.uniform(0.0, LONGEST_PAUSE_S)):
                     await self.stop.wait()

@@ -7,6 +7,7 @@ load and kills (but not how they meet in time).
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import logging
 import os
 import time
@@ -20,7 +21,7 @@ from inferencecache.cli.running import in_background
 from inferencecache.core.service import AssetSettings, NatsSettings
 from inferencecache.router.following import IndexFollowing
 from tests.soak.fleet import Fleet
-from tests.soak.holds import differences, true_holds, viewed_holds
+from tests.soak.holds import differences, doubted, true_holds, viewed_holds
 from tests.soak.kills import Kills
 from tests.soak.load import Load
 from tests.support.waiting import eventually
@@ -61,19 +62,18 @@ async def test_after_random_kills_the_index_is_the_union_of_the_engines_caches(t
 
             def is_equal_for_a_while() -> bool:
                 nonlocal different, equal_since
-                different = differences(truth, viewed_holds(following, fleet.engines))
+                different = differences(truth, viewed_holds(following, fleet.engines)) + doubted(following)
                 if different:
                     equal_since = None
                 elif equal_since is None:
                     equal_since = time.monotonic()
                 return equal_since is not None and time.monotonic() > equal_since + UNCHANGED_S
 
-            try:
+            with contextlib.suppress(AssertionError):
                 await eventually(is_equal_for_a_while, within_s=SETTLING_LIMIT_S)
-            except AssertionError:
+            if different or equal_since is None:
                 report = (f"seed {seed}, logs in {tmp_path}", *kills.log, *different)
                 pytest.fail("\n".join(report), pytrace=False)
-            assert equal_since is not None
             settled_s = equal_since - stopped_at
             assert truth == await true_holds(fleet.engines, fleet.http), "the engines were not idle"
     logger.info(
@@ -82,7 +82,7 @@ async def test_after_random_kills_the_index_is_the_union_of_the_engines_caches(t
         *(sum(map(len, truth.values())), agreement.compared, settled_s),
     )
     assert all(kills.counts.values())
-    assert load.answered > 2 * DURATION_S
+    assert load.answered > 5 * DURATION_S
     assert sum(map(len, truth.values())) > 100
     assert agreement.compared > 0
     assert agreement.different == 0
