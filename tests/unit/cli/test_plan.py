@@ -48,6 +48,11 @@ def test_a_port_is_handed_out_once() -> None:
     assert ports.replaced == {}
 
 
+def test_a_free_port_is_none_that_outgoing_connections_get() -> None:
+    ports = Ports(well_known=False)
+    assert all(15_000 <= ports.take(9090) < 32_768 for _ in range(50))
+
+
 def test_every_engine_has_a_sidecar_and_a_twin_in_the_control_group() -> None:
     stack = plan(engines=3)
     names = [program.name for stage in stack.stages for program in stage]
