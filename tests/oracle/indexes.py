@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import struct
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 import msgspec
 
+from inferencecache.core.index.credits import Credits, summed
 from inferencecache.core.index.fold import Fold, LogMessage
 from inferencecache.core.index.policy import knobs_of
 from inferencecache.core.index.ranking import Score
@@ -17,7 +20,7 @@ from inferencecache.core.index.routing import look_up, route
 from inferencecache.schemas.deltas import StatsRow
 from inferencecache.schemas.ids import AdapterId, HashScheme, ModelId, ReplicaId, TenantId
 from inferencecache.schemas.policy import ResolvedPolicy
-from tests.oracle.model import NaiveFold
+from tests.oracle.model import HoldKey, NaiveFold
 from tests.oracle.routing import Answer, Hint, Question, naive_route
 from tests.oracle.view import NaiveView
 
@@ -116,6 +119,23 @@ def product_route(
     decision = route(view, policy, _request(question, block_size), now_us)
     adapter = question.adapter if decision.echo_adapter else ""
     return Answer(decision.reason.value, _hints(decision.scores), adapter)
+
+
+def product_credits(
+    view: IndexView, policy: ResolvedPolicy | None, question: Question, now_us: int, *, block_size: int = 16
+) -> Counter[HoldKey]:
+    """The accesses that the product counts for its answer, by hold."""
+    credits_ = Credits()
+    request = _request(question, block_size)
+    credits_.add(request, route(view, policy, request, now_us))
+    accesses: Counter[HoldKey] = Counter()
+    for holds in summed(credits_.take(), most_keys=2):
+        count = len(holds.counts) // 4
+        keys = struct.unpack(f"<{count}Q", holds.keys)
+        space = holds.tenant, holds.model, holds.scheme, holds.adapter, holds.width
+        for key, times in zip(keys, struct.unpack(f"<{count}I", holds.counts), strict=True):
+            accesses[HoldKey(*space, key, holds.replica)] += times
+    return accesses
 
 
 def product_index_level(

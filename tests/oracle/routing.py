@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import struct
+from collections import Counter
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
@@ -13,8 +14,10 @@ import xxhash
 
 from inferencecache.core.index.reading import Scope
 from inferencecache.schemas.deltas import StatsRow
-from inferencecache.schemas.ids import PROBE_TENANT, HashScheme, ModelId, TenantId
+from inferencecache.schemas.ids import PROBE_TENANT, HashScheme, ModelId, ReplicaId, TenantId
 from inferencecache.schemas.policy import ResolvedPolicy
+from tests.oracle.keys import key_of
+from tests.oracle.model import HoldKey
 from tests.oracle.view import NaiveView
 
 SECOND_US: Final = 1_000_000
@@ -112,6 +115,34 @@ def naive_route(
             return Answer("NO_HINT", (), question.adapter)
         return Answer("AFFINITY_HINT", (Hint(chosen, 0.0),), question.adapter)
     return Answer(reason, tuple(hints), question.adapter)
+
+
+def naive_credits(
+    view: NaiveView,
+    policy: ResolvedPolicy | None,
+    question: Question,
+    now_us: int,
+    *,
+    block_size: int = 16,
+) -> Counter[HoldKey]:
+    """Accesses of holds by a delivered answer, if the tenant evicts what is used least [IDX-144]."""
+    accesses: Counter[HoldKey] = Counter()
+    answer = naive_route(view, policy, question, now_us, block_size=block_size)
+    if answer.reason != "PREFIX_MATCH":
+        return accesses
+    knobs = _Knobs(policy)
+    resolved = _resolve(question, knobs.chain_matching, block_size)
+    assert resolved is not None
+    runs = view.leading_runs(question.scope, question.adapter, resolved.hashes, now_us, knobs.ttl_us)
+    blocks = {run.replica: run.blocks for run in runs}
+    for hint in answer.hints:
+        if resolved.hashes:
+            served = resolved.hashes[: blocks[ReplicaId(hint.replica)]]
+        else:
+            served = (resolved.exact,) if hint.matched_tokens > 0 else ()
+        for hash_ in served:
+            accesses[HoldKey(*question.scope, question.adapter, *key_of(hash_), hint.replica)] += 1
+    return accesses
 
 
 class _Knobs:
