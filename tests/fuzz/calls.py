@@ -58,6 +58,7 @@ as may be, with one a byte larger. Other kinds are as the bare number."""
 _MOST_CALLS: Final = 16
 _RUNS: Final = 2000
 """After so many inputs comes another router, since what is reported stays."""
+_OUT_OF_TIME: Final = frozenset({grpc.StatusCode.DEADLINE_EXCEEDED, grpc.StatusCode.CANCELLED, None})
 _CLIENT_BROKE_OFF: Final = "Internal error from Core"
 """What the library says in place of the status if that comes while it still writes."""
 _CANARY: Final = "canary-in-the-fuzzer"
@@ -158,7 +159,7 @@ async def _check_call(router: Router, method: _Method, payloads: Sequence[bytes]
     is_endless = method.server_stream and expected is grpc.StatusCode.OK
     seconds = _IMPATIENT_S if is_impatient else _STREAM_S if is_endless else _CALL_S
     status, answers = await _called(router, method, payloads, seconds)
-    if is_impatient and status in {grpc.StatusCode.DEADLINE_EXCEEDED, None}:
+    if is_impatient and status in _OUT_OF_TIME:
         return
     if status is None:
         assert expected is not grpc.StatusCode.OK
