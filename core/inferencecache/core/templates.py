@@ -17,7 +17,9 @@ import msgspec
 from inferencecache.schemas.prompts import ResolvedSlot, ResolvedTemplate
 from inferencecache.schemas.resources import PromptTemplate
 
-_PLACEHOLDER: Final = re.compile(r"\{\{[ \t]*([^{}\r\n]*?)[ \t]*\}\}")
+# The blanks around a name are taken off afterwards: a pattern that does it tries every division of a
+# long row of blanks, and whoever writes a template would hold up every router.
+_PLACEHOLDER: Final = re.compile(r"\{\{([^{}\r\n]*)\}\}")
 _REVISION_DIGITS: Final = 16
 MAX_RENDERED: Final = 1 << 22
 """Characters of a rendered prompt: a body may repeat a slot, and a long value with it, without end."""
@@ -47,7 +49,8 @@ class Template:
         self._slots = {slot.name: slot for slot in template.slots}
         # Text and names of placeholders in turn, beginning and ending with text.
         self._pieces = _PLACEHOLDER.split(template.body)
-        names = self._pieces[1::2]
+        names = [name.strip(" \t") for name in self._pieces[1::2]]
+        self._pieces[1::2] = names
         self._undeclared = next((name for name in names if name not in self._slots), None)
         mutable = (2 * at + 1 for at, name in enumerate(names) if self._is_mutable(name))
         self._first_mutable = next(mutable, len(self._pieces))

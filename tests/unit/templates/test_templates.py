@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -51,6 +52,13 @@ def test_a_mutable_slot_that_is_empty_ends_the_stable_prefix_all_the_same() -> N
 
 def test_a_slot_may_stand_several_times_with_any_blanks_inside_its_braces() -> None:
     assert made("{{brand}}{{ brand }}{{\tbrand  }}", BRAND).render({"brand": "x"}).text == "xxx"
+
+
+def test_a_long_row_of_blanks_behind_braces_costs_no_more_than_other_text() -> None:
+    body = "{{" + " " * 200_000 + "\n"
+    start = time.process_time()
+    assert made(body).render({}).text == body
+    assert time.process_time() - start < 1.0
 
 
 def test_a_slot_that_is_not_required_is_empty_when_it_is_not_given() -> None:
