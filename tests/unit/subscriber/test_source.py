@@ -12,6 +12,7 @@ from inferencecache.kvevent_subscriber.diary import Diary
 from inferencecache.kvevent_subscriber.frames import END_OF_REPLAY, Frame, Reply, read_message, read_reply
 from inferencecache.kvevent_subscriber.source import (
     ENGINE_SEND_MARK,
+    KEPT_DIGESTS,
     MAX_HELD_MESSAGES,
     Action,
     Apply,
@@ -335,6 +336,12 @@ def test_only_the_last_1024_numbers_can_be_duplicates() -> None:
     machine = started(*range(1500))
     assert told(machine.message(live(600), 1.0)) == []
     assert told(machine.message(live(400), 1.0)) == ["restart", "ask 0"]
+
+
+@pytest.mark.rule("SUB-052", "SUB-237")
+def test_digests_are_bounded_when_the_engine_burns_numbers() -> None:
+    machine = started(*range(0, 3 * 2 * KEPT_DIGESTS, 3), replays=False)
+    assert len(machine._process.digests) == KEPT_DIGESTS
 
 
 @pytest.mark.rule("SUB-053")

@@ -103,7 +103,8 @@ class _Process:
         """Remember a message under its number [SUB-052]."""
         self.last = sequence
         self.digests[sequence] = xxh3_128_digest(payload)
-        self.digests.pop(sequence - KEPT_DIGESTS, None)
+        if len(self.digests) > KEPT_DIGESTS:
+            del self.digests[next(iter(self.digests))]
 
     def is_copy(self, sequence: int, payload: bytes) -> bool:
         """Are these the bytes that were received under this number?"""
