@@ -114,6 +114,13 @@ def test_timestamps_of_an_exported_object_stay_text(tmp_path: Path) -> None:
     assert resource.metadata.creation_timestamp == "2026-01-01T00:00:00Z"
 
 
+def test_a_key_may_stand_beside_the_same_one_of_a_merged_mapping(tmp_path: Path) -> None:
+    merged = POLICY.replace("{eviction: LFU}", "{<<: {eviction: LFU}, eviction: LRU}")
+    (policy,) = read_files([write(tmp_path, merged)])
+    assert isinstance(policy, CachePolicy)
+    assert policy.spec.eviction == "LRU"
+
+
 def test_standard_input_is_a_file_too(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdin", io.StringIO(TENANT))
     assert [str(resource.ref) for resource in read_files([STDIN])] == ["CacheTenant team-a/x"]
@@ -148,6 +155,8 @@ def test_all_problems_of_all_files_are_told_with_their_places(tmp_path: Path) ->
     ("text", "problem"),
     [
         ("a: [", "line 1, column 5: no YAML"),
+        (POLICY + "spec: {eviction: LRU}\n", "line 5, column 1: no YAML: the key 'spec' stands twice"),
+        (POLICY.replace("LFU", "LFU, eviction: LRU"), "no YAML: the key 'eviction' stands twice"),
         ("just text", "a resource is a mapping"),
         (POLICY.replace("namespace: team-a, ", ""), "metadata.namespace: is required"),
         (POLICY.replace("team-a", "a/b"), "metadata.namespace: write at most"),

@@ -32,12 +32,25 @@ class UnusableFilesError(Exception):
 
 
 class _Loader(yaml.SafeLoader):
-    """Timestamps stay text, which is what the fields that hold some are."""
+    """Timestamps stay text, which is what the fields that hold some are; no key may stand twice."""
 
     yaml_implicit_resolvers = {  # noqa: RUF012 - as the base class declares it
         first: [(tag, form) for tag, form in resolvers if tag != "tag:yaml.org,2002:timestamp"]
         for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        """As the base class, which would let the last of several equal keys win silently."""
+        seen: set[tuple[str, str]] = set()
+        for key, _ in node.value:
+            if not isinstance(key, yaml.ScalarNode) or key.tag == "tag:yaml.org,2002:merge":
+                continue
+            if (key.tag, key.value) in seen:
+                raise yaml.constructor.ConstructorError(
+                    problem=f"the key {key.value!r} stands twice", problem_mark=key.start_mark
+                )
+            seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
 
 
 def read_files(paths: Sequence[Path]) -> list[AnyResource]:
