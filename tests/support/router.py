@@ -50,6 +50,7 @@ class FoldedLog:
         self.payload_limit = 8 * 1024 * 1024 - 65_536
         self.is_storing = True
         self.complete = True
+        self.unproven: set[int] = set()
         self.ready = True
         self.policies = Policies(PolicySet())
         self.intent = Intent()
@@ -69,6 +70,9 @@ class FoldedLog:
 
     def now_us(self, partition: int = 0) -> int:
         return self._stamp_us
+
+    def is_proven(self, partition: int) -> bool:
+        return partition not in self.unproven
 
     def policy(self, tenant: TenantId) -> ResolvedPolicy | None:
         return self.policies.policy(tenant)

@@ -11,7 +11,17 @@ import pytest
 from inferencecache.core.index.fold import Fold, LogMessage
 from inferencecache.core.index.reading import Scope
 from inferencecache.core.index.view import DeltaMismatchError, View
-from inferencecache.schemas.deltas import Delta, Held, Released, ReplicaName
+from inferencecache.schemas.deltas import (
+    AnyChange,
+    Delta,
+    Held,
+    HolderCleared,
+    HolderDoubted,
+    Released,
+    ReplicaName,
+    ReplicaRow,
+    TimeStarted,
+)
 from inferencecache.schemas.ids import (
     PROBE_TENANT,
     AdapterId,
@@ -121,6 +131,7 @@ def test_changes_that_lead_elsewhere_are_found_by_their_digest(log: LogWriter) -
     with pytest.raises(DeltaMismatchError, match="digest") as error:
         view.apply(msgspec.structs.replace(last, changes=()))
     assert error.value.kind == "digest"
+    assert not view.proven
 
 
 @pytest.mark.parametrize(
@@ -132,17 +143,29 @@ def test_changes_that_lead_elsewhere_are_found_by_their_digest(log: LogWriter) -
         Held(0, 0, 0, CHAIN[0], b"1234"),
         Held(0, 2**31, 0, CHAIN[0], b"1234"),
         Held(0, 1, 2**63, CHAIN[0], b"1234"),
+        Held(-1, 1, 0, CHAIN[0], b"1234"),
         Released(0, b"1234567"),
+        HolderCleared(5),
+        HolderDoubted(-1),
+        ReplicaRow(ReplicaName(SCOPE.tenant, SCOPE.model, ReplicaId("r")), alive_us=2**63),
+        TimeStarted(2**63),
     ],
 )
-def test_changes_that_make_no_sense_are_damage(log: LogWriter, change: Held | Released) -> None:
+@pytest.mark.parametrize("emptied", [False, True])
+def test_damage_is_found_before_any_change_is_applied(
+    log: LogWriter, change: AnyChange, *, emptied: bool
+) -> None:
     view = View(1)
     *before, last = deltas(log.messages)
     for delta in before:
         view.apply(delta)
+    digest, entries = view.digest, view.entries
+    damaged = msgspec.structs.replace(last, emptied=emptied, changes=(*last.changes, change))
     with pytest.raises(DeltaMismatchError, match="damage") as error:
-        view.apply(msgspec.structs.replace(last, changes=(change,)))
+        view.apply(damaged)
     assert error.value.kind == "damage"
+    assert (view.digest, view.entries, view.proven) == (digest, entries, True)
+    view.apply(last)
 
 
 def test_nobody_knows_what_was_never_reported() -> None:

@@ -99,6 +99,30 @@ def test_damage_is_repaired_from_the_snapshot_while_the_old_view_answers() -> No
     assert router.view.digest == indexer.view.digest
 
 
+def test_a_view_that_took_a_wrong_delta_is_not_proven_until_one_has_passed_it() -> None:
+    partition, indexer = started()
+    base = indexer.snapshot()
+    router = Router(partition)
+    router.run()
+    partition.store("r", 50)
+    indexer.run()
+    wrong = partition.deltas.messages.pop()
+    delta = decode_delta(wrong.payload)
+    partition.deltas.messages.append(
+        wrong._replace(payload=encode_delta(replace(delta, digest=delta.digest ^ 1)))
+    )
+    router.run()
+    wronged = router.view
+    assert not wronged.proven
+    assert router.loaded == [base.object, base.object]
+    assert partition.asked == 1
+    indexer.snapshot()
+    router.run(1.5)
+    router.run()
+    assert router.view.proven
+    assert router.view.digest == indexer.view.digest
+
+
 def test_a_base_from_before_the_damage_does_not_take_the_place_of_a_newer_view() -> None:
     partition, indexer = started()
     indexer.snapshot()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from inferencecache.schemas.ids import ModelId, TenantId
+from inferencecache.core.log.subjects import partition_of
+from inferencecache.schemas.ids import ModelId, ReplicaId, TenantId
 from inferencecache.schemas.layout import Lanes, Layout
 from inferencecache.v1alpha1.inferencecache_pb2 import (
     CacheStateUpdate,
@@ -16,6 +17,7 @@ from inferencecache.v1alpha1.inferencecache_pb2 import (
 from tests.support.router import FoldedLog, Router, served_router
 
 SCOPE: dict[str, Any] = {"tenant_id": "t", "model_id": "m", "hash_scheme": "vllm"}
+MODELS = ("m", "elsewhere")
 CHAIN = [b"h1", b"h2", b"h3", b"h4"]
 REPLICAS = [f"engine-{number}" for number in range(6)]
 
@@ -72,3 +74,27 @@ async def test_lookups_over_three_lanes_answer_as_over_one() -> None:
         assert spread_answers == await answers(plain)
         holding = [fold.view.entries for fold in spread.log.folds]
     assert sum(entries > 0 for entries in holding) >= 2, "the replicas are in different partitions"
+
+
+async def test_a_lane_that_is_not_proven_gives_no_hint_and_other_models_answer_on() -> None:
+    async with served_router(FoldedLog(Layout(partitions=4))) as router:
+        for model in MODELS:
+            update = CacheStateUpdate(
+                tenant_id="t",
+                model_id=model,
+                hash_scheme="vllm",
+                replica_id="r",
+                prefixes=[PrefixEntry(prefix_hash=b"p", token_count=64)],
+            )
+            await router.stub.ReportCacheState(iter([update]))
+        layout = router.log.layout
+        mine, others = (partition_of(TenantId("t"), ModelId(m), ReplicaId("r"), layout) for m in MODELS)
+        assert mine != others
+        router.log.unproven.add(mine)
+        given = [
+            await router.stub.LookupRoute(
+                LookupRouteRequest(tenant_id="t", model_id=model, hash_scheme="vllm", prefix_hash=b"p")
+            )
+            for model in MODELS
+        ]
+    assert [answer.reason_code for answer in given] == ["NO_HINT", "PREFIX_MATCH"]

@@ -14,6 +14,7 @@ from typing import Final, Literal, NamedTuple
 import msgspec
 import numpy as np
 
+from inferencecache.core.index.damage import damage_of
 from inferencecache.core.index.digest import MASK, row_hash
 from inferencecache.core.index.holders import Holder, HolderKind, Holders, Replica
 from inferencecache.core.index.kernels import Difference
@@ -44,7 +45,6 @@ from inferencecache.schemas.ids import (
     TenantId,
 )
 from inferencecache.schemas.positions import Position
-from inferencecache.schemas.records import TIER_COLDEST, TIER_T1
 
 START: Final = Position()
 _NO_STATS: Final[Mapping[ReplicaId, StatsRow]] = MappingProxyType({})
@@ -67,7 +67,7 @@ class DeltaMismatchError(Exception):
 
     `kind`: `hole`, it begins elsewhere than the view ends; `epoch`, it is of another log epoch;
     `damage`, its changes make no sense; `digest`, they led to another state than the owner's. After the
-    last two the view's content is undefined.
+    last the view is not `proven` any more; the others leave it as it was.
     """
 
     def __init__(self, kind: Literal["hole", "epoch", "damage", "digest"], text: str) -> None:
@@ -97,6 +97,8 @@ class View:
     def empty(self) -> None:
         """Forget what is held, all rows and log time: a log epoch begins."""
         self.time_us = 0
+        self.proven = True
+        """Was every delta's digest that of the state it led to? If not, what is held here is unknown."""
         self.digest = 0
         self.access_digest = 0
         self.holders = Holders()
@@ -311,25 +313,30 @@ class View:
 
     def apply(self, delta: Delta) -> None:
         """Move from the delta's `from_` to its `to`. Raises `DeltaMismatchError`."""
+        if not delta.emptied:
+            self._check_continues(delta)
+        damage = damage_of(delta)
+        if damage is not None:
+            raise DeltaMismatchError("damage", damage)
         if delta.emptied:
             self.empty()
-        elif (delta.from_.sequence, delta.from_.time_ns) != (self.log.sequence, self.log.time_ns):
-            text = f"a delta from {delta.from_.sequence}, the view is at {self.log.sequence}"
-            raise DeltaMismatchError("hole", text)
-        elif self.log_epoch not in ("", delta.log_epoch):
-            text = f"a delta of {delta.log_epoch}, the view is of {self.log_epoch}"
-            raise DeltaMismatchError("epoch", text)
-        try:
-            for change in delta.changes:
-                self._apply(delta.holders, change)
-        except (IndexError, OverflowError, ValueError) as error:
-            raise DeltaMismatchError("damage", str(error)) from error
+        for change in delta.changes:
+            self._apply(delta.holders, change)
         if self.digest != delta.digest:
+            self.proven = False
             raise DeltaMismatchError("digest", f"{self.digest:016x}, the delta says {delta.digest:016x}")
         self.log_epoch = delta.log_epoch
         self.owner, self.owner_epoch = delta.owner, delta.owner_epoch
         self.log = delta.to
         self.time_us = delta.time_us
+
+    def _check_continues(self, delta: Delta) -> None:
+        if (delta.from_.sequence, delta.from_.time_ns) != (self.log.sequence, self.log.time_ns):
+            text = f"a delta from {delta.from_.sequence}, the view is at {self.log.sequence}"
+            raise DeltaMismatchError("hole", text)
+        if self.log_epoch not in ("", delta.log_epoch):
+            text = f"a delta of {delta.log_epoch}, the view is of {self.log_epoch}"
+            raise DeltaMismatchError("epoch", text)
 
     def _apply(self, names: Sequence[HolderName], change: AnyChange) -> None:
         match change:
@@ -355,8 +362,6 @@ class View:
     def _apply_held(self, name: HolderName, change: Held) -> None:
         keys = np.frombuffer(change.keys, np.uint64)
         token_counts = np.frombuffer(change.token_counts, np.int32)
-        if len(keys) != len(token_counts) or not TIER_T1 <= change.tier <= TIER_COLDEST:
-            raise ValueError(f"{len(keys)} keys, {len(token_counts)} counts, tier {change.tier}")
         replica = self.holders.replica(ReplicaName(name.tenant, name.model, name.replica))
         kind = (name.scheme, name.adapter, name.width)
         if self.hold(replica, kind, keys, token_counts, change.tier, change.last_seen_us) is None:

@@ -3,7 +3,9 @@
 The view that answers lookups is never half of anything. A snapshot becomes a view of its own, follows
 deltas until it is not behind the view it replaces, and takes its place between two calls. After a hole,
 damage or a delta whose digest does not come out, references are read again: the current snapshot, the
-previous one, then a fresh one that the owner is asked for. The old view answers meanwhile.
+previous one, then a fresh one that the owner is asked for. The old view answers meanwhile, unless it has
+taken such a delta itself: then it is not `proven`, its partition gives no hints rather than wrong ones,
+and its successor is one that has passed that delta.
 
 When the log begins a new epoch (its storage was lost), the old view stays until every replica that was
 alive in it has begun in the new one, or until that has taken too long.
@@ -131,6 +133,8 @@ class Follower:
         try:
             self._take(now, delta)
         except DeltaMismatchError:
+            if self._next is None and not self.view.proven:
+                self.view.delta = position
             self._in_trouble(position.sequence)
             return [StopReading(), *self._ask_refs()]
         (self._next or self.view).delta = position
@@ -223,6 +227,8 @@ class Follower:
             return is_at_end or (is_same_stream and following.delta.sequence >= old.delta.sequence)
         if not _knows_something(following):
             return False
+        if not old.proven:
+            return True
         if self._new_epoch_since is None:
             self._new_epoch_since = now
         return now - self._new_epoch_since >= NEW_EPOCH_WAIT_S or _all_begun(old, following)

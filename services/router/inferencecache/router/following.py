@@ -92,7 +92,7 @@ class IndexFollowing:
     @property
     def complete(self) -> bool:
         """Has every partition reached the delta that was last when it was first opened?"""
-        return bool(self.replicas) and all(replica.complete for replica in self.replicas)
+        return bool(self.replicas) and all(replica.loaded for replica in self.replicas)
 
     @property
     def ready(self) -> bool:
@@ -107,6 +107,9 @@ class IndexFollowing:
 
     def now_us(self, partition: int) -> int:
         return self.replicas[partition].now_us()
+
+    def is_proven(self, partition: int) -> bool:
+        return self.replicas[partition].view.proven
 
     def log_sequence(self, partition: int) -> int:
         return self.replicas[partition].view.log.sequence

@@ -71,8 +71,14 @@ class PartitionReplica:
         return self.follower.view
 
     @property
-    def complete(self) -> bool:
+    def loaded(self) -> bool:
+        """Has the view reached the delta that was last when it was first opened? Then for good."""
         return self.follower.complete
+
+    @property
+    def complete(self) -> bool:
+        """Is the view loaded, and the one that the deltas prove?"""
+        return self.loaded and self.view.proven
 
     def now_us(self) -> int:
         """Log time now."""
@@ -90,7 +96,7 @@ class PartitionReplica:
             view.log_epoch,
             view.delta.sequence,
             view.time_us,
-            view.digest,
+            view.digest if view.proven else 0,
             round(self.age_s(), 3),
             self.complete,
         )

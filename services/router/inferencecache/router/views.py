@@ -62,6 +62,10 @@ class Following(Protocol):
         """Whether every view is loaded; false reads as an empty index [IDX-204]."""
         ...
 
+    def is_proven(self, partition: int) -> bool:
+        """Whether the partition's view is what its deltas say; if not, it is about to be replaced."""
+        ...
+
     @property
     def ready(self) -> bool:
         """What `/readyz` says."""
@@ -123,10 +127,16 @@ class LiveFollowing(Following, Protocol):
 
 
 def index_of(following: Following, tenant: TenantId, model: ModelId) -> JoinedView:
-    """The index as far as it concerns one (tenant, model)."""
+    """The index as far as it concerns one (tenant, model).
+
+    It is empty while a partition of it is not proven: no hint is better than one from a state that
+    nobody knows. Other partitions answer on.
+    """
     layout = following.layout
     if layout is None or not following.complete:
         return NOTHING
     views = following.views
     partitions = partitions_of(tenant, model, layout)
+    if not all(following.is_proven(number) for number in partitions):
+        return NOTHING
     return JoinedView([Lane(views[number], following.now_us(number)) for number in partitions], views)
