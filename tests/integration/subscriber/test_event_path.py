@@ -361,6 +361,41 @@ async def test_a_sidecar_binds_for_engines_that_connect(tail: LogTail, start_sid
         await eventually_async(told)
 
 
+@pytest.mark.rule("SUB-017")
+async def test_a_bound_sidecar_hears_the_next_engine_before_the_last_one_is_gone(
+    tail: LogTail, start_sidecar: StartSidecar
+) -> None:
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    sidecar = start_sidecar(
+        f"--engine-endpoint=tcp://*:{port}",
+        "--replay-endpoint=",
+        "--topic=",
+        "--engine-metrics-url=http://[::1]:1/",
+    )
+    async with Engine(replays=False) as next_one:
+        async with Engine(replays=False) as last:
+            assert last._live is not None
+            assert next_one._live is not None
+            last._live.connect(f"tcp://127.0.0.1:{port}")
+
+            async def the_last_is_told() -> bool:
+                await last.store([1], OTHER)
+                return tail.held() == set(keys(*OTHER))
+
+            await eventually_async(the_last_is_told)
+            next_one._live.connect(f"tcp://127.0.0.1:{port}")
+
+            async def the_next_is_told() -> bool:
+                await next_one.store([1], PROMPT[:4])
+                return tail.held() == set(keys(*PROMPT[:4]))
+
+            await eventually_async(the_next_is_told)
+        # The end of the last connection says nothing about the next one.
+        await eventually(lambda: sidecar.sidecar._channels[0].path.certain)
+
+
 @pytest.mark.rule("SUB-020")
 async def test_ranks_may_report_as_replicas_of_their_own(tail: LogTail, start_sidecar: StartSidecar) -> None:
     async with engines_on_neighbouring_ports() as (first, second):

@@ -378,6 +378,17 @@ def test_a_lost_connection_is_a_restart_when_they_are_not(replies: list[Reply]) 
     assert machine._diary.total("engine_restarts") == 1
 
 
+@pytest.mark.rule("SUB-017", "SUB-053")
+def test_a_second_connection_beside_the_first_is_judged_like_one_that_came_back() -> None:
+    machine = started(0, 1)
+    machine.reconnecting()
+    assert told(machine.message(live(2), 1.0)) == []
+    assert told(machine.connected(1.0, None)) == ["ask 1"]
+    machine.reply(copy(1), 1.0)
+    assert told(machine.reply(END, 1.0)) == ["stop", "a2"]
+    assert machine.certain
+
+
 @pytest.mark.rule("SUB-053")
 def test_what_cannot_be_proven_is_another_process() -> None:
     machine = started(0, 1, replays=False)

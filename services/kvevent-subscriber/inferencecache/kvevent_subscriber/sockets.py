@@ -48,6 +48,7 @@ class LiveSocket:
         self._on_message = on_message
         self._on_connected = on_connected
         self._on_disconnected = on_disconnected
+        self._connections = 0
 
     async def run(self) -> None:
         """Receive until cancelled; a socket that fails is opened again after a second [SUB-014]."""
@@ -56,6 +57,7 @@ class LiveSocket:
                 await self._session()
             except zmq.ZMQError as error:
                 logger.warning("engine_socket_failed", endpoint=self._endpoint, error=str(error))
+                self._connections = 0
                 self._on_disconnected()
             await asyncio.sleep(RECONNECT_S)
 
@@ -107,6 +109,7 @@ class LiveSocket:
 
     def _connection_changed(self, event: int) -> None:
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:
+            self._connections += 1
             logger.info(
                 "engine_subscribed",
                 msg="subscribed to engine KV events",
@@ -115,7 +118,10 @@ class LiveSocket:
             )
             self._on_connected()
         else:
-            self._on_disconnected()
+            # A bound socket can have the connection of the next process before it has lost the last one.
+            self._connections = max(0, self._connections - 1)
+            if not self._connections:
+                self._on_disconnected()
 
 
 async def replay(

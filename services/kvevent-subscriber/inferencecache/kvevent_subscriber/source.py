@@ -161,7 +161,7 @@ class Source:
         The first one asks for everything from number 0, so that what was cached before is known [SUB-060].
         """
         out: list[Action] = []
-        if self._connected:
+        if self._connected and not self._in_doubt:
             return out
         self._connected, self._in_doubt = True, False
         self._mute_until = 0.0
