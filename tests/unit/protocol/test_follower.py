@@ -139,6 +139,33 @@ def test_a_base_from_before_the_damage_does_not_take_the_place_of_a_newer_view()
     assert partition.asked == 1
 
 
+def test_trouble_in_a_stream_that_was_created_anew_is_new_trouble() -> None:
+    partition, indexer = started()
+    router = Router(partition)
+    router.run()
+    for first in (50, 90, 130):
+        partition.store("r", first)
+        indexer.run()
+    router.damage.add(partition.deltas.last)
+    router.run()
+    partition.deltas = Stream(created_ns=9)
+    partition.store("r", 170)
+    indexer.run(60)
+    indexer.snapshot()
+    base = indexer.snapshot()
+    router.damage.clear()
+    router.run(1.5)
+    router.run()
+    assert router.view.digest == indexer.view.digest
+    router.loaded.clear()
+    partition.store("r", 210)
+    indexer.run()
+    assert partition.deltas.last < 5
+    router.damage.add(partition.deltas.last)
+    router.run()
+    assert base.object in router.loaded
+
+
 def test_deltas_cut_below_a_sleeping_follower_lead_it_to_a_snapshot() -> None:
     partition, indexer = started()
     router = Router(partition)

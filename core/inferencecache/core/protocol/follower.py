@@ -59,7 +59,7 @@ class Follower:
         self._refs_asked = False
         self._choice = BaseChoice()
         self._from_the_start = False
-        self._trouble_at = 0
+        self._trouble_at = (0, 0)
         self._retry_at: float | None = None
         self._asked_at: float | None = None
         self._target: int | None = None
@@ -84,7 +84,7 @@ class Follower:
             self._checking = False
             if not self._is_left_behind(refs):
                 return []
-            self._in_trouble((self._next or self.view).delta.sequence)
+            self._in_trouble((self._next or self.view).delta)
             return [StopReading(), *self._begin(now, refs)]
         return self._begin(now, refs)
 
@@ -135,7 +135,7 @@ class Follower:
         except DeltaMismatchError:
             if self._next is None and not self.view.proven:
                 self.view.delta = position
-            self._in_trouble(position.sequence)
+            self._in_trouble(position)
             return [StopReading(), *self._ask_refs()]
         (self._next or self.view).delta = position
         self._settle(now, is_at_end=pending == 0)
@@ -143,7 +143,7 @@ class Follower:
 
     def lost(self, now: float, lost: Lost) -> list[Action]:
         """The deltas stream is not the continuation of the view."""
-        self._in_trouble((self._next or self.view).delta.sequence)
+        self._in_trouble((self._next or self.view).delta)
         if lost.reason != "cut":
             self._from_the_start = False
         return self.refs_failed(now) if lost.reason == "no_stream" else self._ask_refs()
@@ -182,14 +182,18 @@ class Follower:
             self._swap()
         return [Read(view.delta)]
 
-    def _in_trouble(self, sequence: int) -> None:
-        """Begin again from a base. Bases that led to the same trouble before are not tried again."""
+    def _in_trouble(self, position: Position) -> None:
+        """Begin again from a base. Bases that led to the same trouble before are not tried again.
+
+        Numbers compare within one life of the stream: one that was created later begins anew.
+        """
         self.repairs += 1
         self._stray_at = None
         self._checking = False
         self._next = None
-        if sequence > self._trouble_at:
-            self._trouble_at = sequence
+        at = (position.created_ns, position.sequence)
+        if at > self._trouble_at:
+            self._trouble_at = at
             self._choice.begin_anew()
 
     def _take(self, now: float, delta: Delta | None) -> None:
