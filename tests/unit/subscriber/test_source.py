@@ -125,6 +125,17 @@ def test_without_a_replay_the_first_message_decides_whether_everything_is_known(
     assert machine.all_known == known
 
 
+@pytest.mark.rule("SUB-060")
+def test_everything_is_known_at_the_end_of_the_history_and_not_at_its_beginning() -> None:
+    machine = source()
+    machine.connected(0.0, None)
+    machine.reply(copy(0), 0.0)
+    assert not machine.all_known
+    machine.reply(copy(1), 0.0)
+    assert told(machine.reply(END, 0.0)) == ["stop", "known"]
+    assert machine.all_known
+
+
 def test_a_replay_that_was_cut_at_its_beginning_does_not_know_everything() -> None:
     machine = source()
     machine.connected(0.0, None)

@@ -141,8 +141,12 @@ class Source:
 
     @property
     def all_known(self) -> bool:
-        """Is everything applied that the process ever sent, up to the last message?"""
-        return self._process.all_known
+        """Is everything applied that the process ever sent, up to the last message?
+
+        While its history is being replayed, that is still to come.
+        """
+        is_catching_up = self._replay is not None and self._replay.purpose == "history"
+        return self._process.all_known and not is_catching_up
 
     @property
     def certain(self) -> bool:
