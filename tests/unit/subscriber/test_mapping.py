@@ -81,6 +81,14 @@ def test_held_orphans_are_bounded_and_the_oldest_goes_first() -> None:
     assert len(hear(listener, store([1_000_000 + 19_999], range(1, 5)))) == 2
 
 
+@pytest.mark.rule("SUB-057")
+def test_an_orphan_from_before_a_gap_is_not_told_after_it() -> None:
+    listener = Listener()
+    assert hear(listener, store([2], range(5, 9), parent=1), number=0) == []
+    assert hear(listener, store([1], range(1, 5)), number=2) == [add(K1, 4)]
+    assert listener.diary.total("orphans_dropped") == 1
+
+
 @pytest.mark.rule("SUB-074")
 def test_an_offload_store_with_a_group_waits_for_the_reference_group() -> None:
     listener = Listener()

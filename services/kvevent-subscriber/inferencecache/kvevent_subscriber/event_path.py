@@ -197,7 +197,7 @@ class EventPath:
         )
         match self._on_gap:
             case "mark":
-                return self._mapper.doubt(messages)
+                return self._mapper.doubt(lane, messages)
             case "clear":
                 return self._mapper.restart(lane)
             case "keep":

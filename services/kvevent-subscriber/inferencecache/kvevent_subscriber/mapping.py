@@ -174,12 +174,16 @@ class Mapper:
         self._void(self._lanes[lane], Restarted(), out)
         return out.items
 
-    def doubt(self, missed: int) -> list[Report]:
-        """Messages are lost for good: what is known so far is no longer certain."""
+    def doubt(self, lane: int, missed: int) -> list[Report]:
+        """Messages of a source are lost for good: what is known so far is no longer certain."""
         self._doubts += 1
         self._held.clear()
         # What is uncertain ages by itself in the index.
         self._predictions.clear()
+        # What waits for a parent may be gone by now: chained later, it would count as certain.
+        orphans = self._lanes[lane].orphans
+        self._diary.count("orphans_dropped", len(orphans))
+        orphans.clear()
         return [Doubted(missed)]
 
     def tick(self, now: float) -> list[Report]:

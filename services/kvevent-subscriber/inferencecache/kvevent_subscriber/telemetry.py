@@ -42,7 +42,7 @@ COUNTERS: Final[dict[str, tuple[str, str]]] = {
     "no_tokens": ("", "Stores without tokens."),
     "orphan_events": ("", "Stores whose parent block was not known."),
     "orphans_chained": ("", "Held stores whose parent became known."),
-    "orphans_dropped": ("", "Held stores given up for want of room."),
+    "orphans_dropped": ("", "Held stores given up for want of room or because of a gap."),
     "placeholder_unknown": ("", "Blocks of an offload tier that were named only by a hash nobody knew."),
     "foreign_t2_ignored": ("", "Stores of an offload tier that could not be attributed safely."),
     "opaque_blocks": ("", "Blocks that depend on more than their tokens; they are never reported."),
