@@ -139,6 +139,21 @@ def test_what_a_delta_has_said_is_dropped(writing: Writing) -> None:
     assert (error.value.wanted, error.value.kept_from) == (at(1), at(2))
 
 
+def test_more_than_may_be_kept_is_given_up_as_a_whole(writing: Writing) -> None:
+    writing.log = ChangeLog(max_bytes=3000)
+    kept = []
+    for _ in range(10):
+        writing.log.note(holder("a"), held(b"1" * 400))
+        writing.close()
+        kept.append(writing.log.pending)
+    assert kept == [1, 2, 3, 0, 1, 2, 3, 0, 1, 2]
+    with pytest.raises(ChangesMissingError):
+        writing.cut(0)
+    assert writing.log.kept_from.sequence + writing.log.pending == 10
+    writing.log.drop_through(10)
+    assert writing.log.pending == 0
+
+
 def test_a_mark_tells_where_the_state_stood(writing: Writing) -> None:
     for _ in range(3):
         writing.close()

@@ -6,6 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from inferencecache.core.index.changes import MAX_BYTES
 from inferencecache.core.index.fold import Fold, LogMessage
 from inferencecache.core.index.snapshot import encode_snapshot, load_fold, load_view
 from inferencecache.core.index.view import View
@@ -134,10 +135,21 @@ class Partition:
 class Indexer:
     """A fold and its owner machine, with the I/O done in memory, at once unless it is told to fail."""
 
-    def __init__(self, partition: Partition, name: str, *, base: SnapshotRef | None = None) -> None:
+    def __init__(
+        self,
+        partition: Partition,
+        name: str,
+        *,
+        base: SnapshotRef | None = None,
+        max_change_bytes: int = MAX_BYTES,
+    ) -> None:
         self.partition = partition
         self.id = OwnerId(name)
-        self.fold = load_fold(partition.objects[base.object]) if base is not None else Fold()
+        self.fold = (
+            load_fold(partition.objects[base.object])
+            if base is not None
+            else Fold(max_change_bytes=max_change_bytes)
+        )
         self.owner = Owner(
             self.fold,
             self.id,
@@ -151,6 +163,7 @@ class Indexer:
         self.deltas_read = base.delta.sequence if base is not None else 0
         self.now = 0.0
         self.lose_acks = False
+        self.deltas_full = False
         self.withhold: list[owner.Action] | None = None
 
     @property
@@ -213,6 +226,8 @@ class Indexer:
                 behind = log.messages[action.folded :] if action.folded is not None else []
                 if not any(each.sender == OWNER for each in behind):
                     log.append(encode_batch(Batch(records=action.records)), message_id=action.message_id)
+            case PublishDelta() if self.deltas_full:
+                self.owner.failed(action.message_id, self.now)
             case PublishDelta():
                 try:
                     sequence = deltas.append(action.payload, message_id=action.message_id, after=action.after)

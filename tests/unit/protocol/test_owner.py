@@ -421,3 +421,65 @@ def test_control_records_of_one_owner_have_ids_of_their_own() -> None:
         indexer.poll(4.0)
     ids = [action.message_id for action in indexer.withhold if isinstance(action, PublishRecords)]
     assert len(ids) == len(set(ids)) == 5
+
+
+def test_changes_given_up_while_deltas_cannot_be_stored_are_bridged_by_a_snapshot() -> None:
+    partition = Partition()
+    indexer = Indexer(partition, "a", max_change_bytes=20_000)
+    partition.begin("r")
+    indexer.claim()
+    router = Router(partition)
+    router.run()
+    indexer.deltas_full = True
+    for first in range(0, 4000, 4):
+        partition.store("r", first)
+        indexer.run(1)
+    assert indexer.fold.changes.pending < 200
+    assert partition.refs is not None
+    indexer.deltas_full = False
+    partition.store("r", 8000)
+    indexer.run()
+    router.run()
+    router.run(1.5)
+    router.run()
+    assert router.view.digest == indexer.view.digest
+    assert router.view.entries == 4004
+
+
+def test_a_standby_that_gave_changes_up_takes_over_by_a_snapshot() -> None:
+    partition = Partition()
+    first = Indexer(partition, "a")
+    partition.begin("r")
+    first.claim()
+    second = Indexer(partition, "b", max_change_bytes=2_000)
+    second.read_log()
+    second.read_deltas()
+    for number in range(0, 400, 4):
+        partition.store("r", number)
+    second.read_log()
+    assert second.fold.changes.pending < 20
+    second.claim()
+    assert partition.refs is not None
+    router = Router(partition)
+    router.run()
+    assert router.view.digest == second.view.digest
+    assert router.view.entries == 400
+
+
+def test_a_snapshot_that_is_due_does_not_stop_folding_while_deltas_cannot_be_stored() -> None:
+    partition = Partition()
+    indexer = Indexer(partition, "a")
+    indexer.claim()
+    indexer.deltas_full = True
+    partition.begin("r")
+    indexer.run(1)
+    indexer.owner.want_snapshot()
+    partition.store("r", 1)
+    indexer.run()
+    assert indexer.view.entries == 4
+    indexer.deltas_full = False
+    indexer.run(30)
+    assert partition.refs is not None
+    assert partition.refs.current is not None
+    assert partition.refs.current.delta.sequence <= partition.deltas.last
+    assert not indexer.owner.holding

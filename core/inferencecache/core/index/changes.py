@@ -2,7 +2,8 @@
 
 The owner cuts deltas from here; a standby keeps its changes until it has read the owner's delta that
 covers them, so that a new owner continues without a hole. Only whole messages leave, and a piece never
-reaches over the beginning of a log epoch.
+reaches over the beginning of a log epoch. When deltas cannot be stored for long, changes that nobody can
+say any more are given up instead of filling memory: a snapshot then says them all at once.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from inferencecache.schemas.deltas import (
 from inferencecache.schemas.ids import LogEpoch, OwnerId
 from inferencecache.schemas.positions import Position
 
+MAX_BYTES: Final = 256 * 1024 * 1024
 _MESSAGE_BYTES: Final = 100
 _CHANGE_BYTES: Final = 150
 """About what a delta, and a change with the names in it, take besides their columns."""
@@ -100,10 +102,12 @@ class Piece(NamedTuple):
 
 
 class ChangeLog:
-    """Changes of the messages behind `kept_from`, in order."""
+    """Changes of the messages behind `kept_from`, in order: at most about `max_bytes`, or none at all."""
 
-    def __init__(self, kept_from: Position | None = None) -> None:
+    def __init__(self, kept_from: Position | None = None, max_bytes: int = MAX_BYTES) -> None:
         self.kept_from = kept_from or Position()
+        self._max_bytes = max_bytes
+        self._bytes = 0
         self._messages: deque[_Message] = deque()
         self._open = _Message()
 
@@ -134,12 +138,15 @@ class ChangeLog:
         self._open.emptied = True
 
     def close(self, mark: Mark) -> None:
-        """The message is folded."""
+        """The message is folded. If too much is kept with it, all of that goes."""
         message = self._open
         message.mark = mark
         message.size += _MESSAGE_BYTES
         self._messages.append(message)
+        self._bytes += message.size
         self._open = _Message()
+        if self._bytes > self._max_bytes:
+            self.drop_through(mark.position.sequence)
 
     # -------------------------------------------------------------------------------- the owner
 
@@ -153,7 +160,7 @@ class ChangeLog:
         messages = self._messages
         while messages and messages[0].mark is not None and messages[0].mark.position.sequence <= sequence:
             self.kept_from = messages[0].mark.position
-            messages.popleft()
+            self._bytes -= messages.popleft().size
 
     def mark_at(self, sequence: int) -> Mark | None:
         """Where the state stood after the message of this log sequence, if it is kept."""

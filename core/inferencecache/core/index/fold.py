@@ -15,7 +15,7 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from inferencecache.core.index.changes import ChangeLog
+from inferencecache.core.index.changes import MAX_BYTES, ChangeLog
 from inferencecache.core.index.clock import SECOND_US, LogClock
 from inferencecache.core.index.eviction import DEFAULT_SWEEP_S, Eviction
 from inferencecache.core.index.holders import Replica
@@ -115,9 +115,9 @@ class Life(msgspec.Struct, array_like=True):
 class Fold:
     """A view and what only indexers keep: incarnations, remembered uids, clock, policy and budgets."""
 
-    def __init__(self, capacity: int = 1 << 16) -> None:
+    def __init__(self, capacity: int = 1 << 16, *, max_change_bytes: int = MAX_BYTES) -> None:
         self.view = View(capacity, is_indexer=True)
-        self.changes = ChangeLog()
+        self.changes = ChangeLog(max_bytes=max_change_bytes)
         self._write = Writer(self.view, self.changes)
         self._eviction = Eviction(self._write)
         self._begin_epoch()

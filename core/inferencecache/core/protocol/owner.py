@@ -123,6 +123,7 @@ class Owner:
         self._cut_at = 0.0
         self._retry_at = 0.0
         self._in_flight: _InFlight | None = None
+        self._stalled = False
         self._pieces: Iterator[Piece] | None = None
         self._asked = False
         self._reads = 0
@@ -145,10 +146,15 @@ class Owner:
 
     @property
     def holding(self) -> bool:
-        """Nothing may be folded now: a snapshot of this very state is being made ready."""
+        """Nothing may be folded now: a snapshot of this very state is being made ready.
+
+        A snapshot that waits for deltas holds nothing up while these cannot be stored.
+        """
         if self._taking:
             return True
-        return self._snapshot_wanted and self.owning and self._fold.view.log.sequence >= self.told.sequence
+        if not self._snapshot_wanted or self._stalled or self._bridging or not self.owning:
+            return False
+        return self._fold.view.log.sequence >= self.told.sequence
 
     @property
     def last_sequence(self) -> int:
@@ -198,6 +204,7 @@ class Owner:
         if not self._is_in_flight(message_id):
             return
         self._asked = False
+        self._stalled = True
         self._retry_at = now + RETRY_S
         if too_large:
             self._in_flight = self._pieces = None
@@ -226,6 +233,7 @@ class Owner:
         """The end of the deltas stream could not be read."""
         if number == self._reads:
             self._asked = False
+            self._stalled = True
             self._retry_at = now + RETRY_S
 
     def want_snapshot(self) -> None:
@@ -240,7 +248,7 @@ class Owner:
         """The bridging snapshot is referenced: the next delta begins at its log position."""
         if not self._bridge_asked:
             return
-        self._taking = self._bridging = self._bridge_asked = False
+        self._taking = self._bridging = self._bridge_asked = self._stalled = False
         self._last = delta
         self._told[self._fold.view.log_epoch] = log
         self._fold.changes.drop_through(log.sequence)
@@ -297,10 +305,15 @@ class Owner:
 
     def _forget_sent(self, now: float) -> None:
         """A claim has been folded: what was sent under another is nobody's concern any more."""
-        self._in_flight = self._pieces = None
-        self._asked = self._reading_last = False
+        self._forget_delta()
+        self._stalled = False
         self._snapshot_wanted = self._taking = self._bridging = self._bridge_asked = False
         self._tick_at = self._cut_at = self._retry_at = self._bridge_at = now
+
+    def _forget_delta(self) -> None:
+        """What is in flight may be stored yet: then it is the message behind which the next one goes."""
+        self._in_flight = self._pieces = None
+        self._asked = self._reading_last = False
 
     def _tick(self, wall_us: int) -> PublishRecords:
         """The clock, and with it whatever of policy and budget the fold does not have yet."""
@@ -332,6 +345,9 @@ class Owner:
         return Budget(self._id, self._epoch, most, quotas)
 
     def _tell(self, now: float) -> list[Action]:
+        if self._is_cut_off():
+            self._forget_delta()
+            self._bridging = True
         if self._bridging:
             return self._bridge(now)
         if self._reading_last:
@@ -351,6 +367,11 @@ class Owner:
             self._taking = True
             return [TakeSnapshot(self._last)]
         return []
+
+    def _is_cut_off(self) -> bool:
+        """Are changes given up that no delta has told? The deltas in between would lead to a hole."""
+        told = self._told.get(self._fold.view.log_epoch)
+        return told is not None and told.sequence < self._fold.changes.kept_from.sequence
 
     def _once(self, action: Action, now: float) -> list[Action]:
         """Ask for it unless that was done and its outcome is awaited."""
@@ -408,7 +429,7 @@ class Owner:
 
     def _delta_stored(self, sequence: int) -> None:
         in_flight, self._in_flight = self._in_flight, None
-        self._asked = False
+        self._asked = self._stalled = False
         if in_flight is not None:
             self._last = sequence
             self.deltas_stored += 1
