@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from inferencecache.core.log import Log, NotConnectedError
 from inferencecache.core.service import NatsSettings
 from tests.support.nats import NatsServer
+from tests.support.waiting import eventually
 
 SEED = nkeys.encode_seed(os.urandom(32), nkeys.PREFIX_BYTE_USER).decode()
 PUBLIC = nkeys.from_seed(bytearray(SEED.encode())).public_key.decode()
@@ -44,3 +46,21 @@ async def test_who_has_the_credentials_gets_in_and_nobody_else(
     await log.close()
     with pytest.raises(NotConnectedError):
         await Log.connect(NatsSettings(server.url, insecure=True), name="test", timeout_s=1)
+
+
+SEED_OF_NOTHING = "-----BEGIN USER NKEY SEED-----\nSUAMNOTASEED\n------END USER NKEY SEED------\n"
+
+
+@pytest.mark.parametrize("text", ["rubbish", SEED_OF_NOTHING])
+@pytest.mark.rule("SUB-003", "SUB-177")
+async def test_credentials_that_are_none_are_said_to_be_so_and_tried_again(
+    text: str, nats_servers: Callable[..., NatsServer]
+) -> None:
+    server = nats_servers(extra=USERS["nkey"])
+    log = Log(NatsSettings(server.url, creds_text=text), "test")
+    connecting = asyncio.create_task(log.start())
+    await eventually(lambda: "NATS_CREDS" in log.last_error)
+    assert "NOTASEED" not in log.last_error
+    assert not connecting.done()
+    connecting.cancel()
+    await log.close()

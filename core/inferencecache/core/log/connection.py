@@ -47,6 +47,16 @@ class NotConnectedError(Exception):
         self.reason = reason
 
 
+class UnusableCredentialsError(Exception):
+    """The client could not answer the server with the credentials it was given; nothing of them is told."""
+
+    def __init__(self, cause: Exception) -> None:
+        super().__init__(
+            f"the NATS credentials cannot be used ({type(cause).__name__}); check NATS_CREDS, "
+            "--nats-creds-file and --nats-nkey-seed-file"
+        )
+
+
 class Subscription:
     """A core NATS subscription that outlives reconnects and clients. `cancel` ends it."""
 
@@ -202,6 +212,13 @@ class Log:
                 await client.connect(**self._options())
             except (OSError, NatsError, TimeoutError) as error:
                 self._note_error(error)
+                await asyncio.sleep(_REVIVE_WAIT_S)
+                continue
+            except Exception as error:  # noqa: BLE001 - see below
+                # Signing with credentials that are none fails in as many ways as there are libraries for it.
+                self._note_error(UnusableCredentialsError(error))
+                with contextlib.suppress(OSError, NatsError):
+                    await client.close()
                 await asyncio.sleep(_REVIVE_WAIT_S)
                 continue
             self._client = client
