@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from inferencecache.schemas.digests import DigestText
 from inferencecache.schemas.ids import LogEpoch, OwnerId
 
 
@@ -28,12 +29,15 @@ class IndexerMember(msgspec.Struct, frozen=True, tag="indexer", tag_field="role"
 
 
 class ViewedPartition(msgspec.Struct, frozen=True):
-    """A router's view of one partition: it stands at delta `delta` of `log_epoch`, at log time `time_us`."""
+    """A router's view of one partition: it stands at delta `delta` of `log_epoch`, at log time `time_us`.
+
+    There is no `digest` while the view's state is not what its deltas say; then it is not `complete` either.
+    """
 
     log_epoch: LogEpoch = LogEpoch("")
     delta: int = 0
     time_us: int = 0
-    digest: int = 0
+    digest: DigestText | None = None
     age_s: float = 0.0
     complete: bool = False
 

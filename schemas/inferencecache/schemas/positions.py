@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import msgspec
 
+from inferencecache.schemas.digests import DigestText
 from inferencecache.schemas.ids import LogEpoch
 
 
@@ -31,7 +32,7 @@ class SnapshotRef(msgspec.Struct, frozen=True):
     """
 
     object: str
-    digest: int
+    digest: DigestText
     log: Position
     delta: Position
     log_epoch: LogEpoch

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from inferencecache.cli.load.agreement import Agreement
+from inferencecache.schemas.digests import digest_text
 from inferencecache.schemas.ids import LogEpoch
 from inferencecache.schemas.members import RouterMember, ViewedPartition
 
 
-def router(id_: str, delta: int, digest: int, epoch: str = "e") -> RouterMember:
-    return RouterMember(id_, partitions={"1.0": ViewedPartition(LogEpoch(epoch), delta, digest=digest)})
+def router(id_: str, delta: int, digest: int | None, epoch: str = "e") -> RouterMember:
+    text = digest_text(digest) if digest is not None else None
+    return RouterMember(id_, partitions={"1.0": ViewedPartition(LogEpoch(epoch), delta, digest=text)})
 
 
 def heard(*members: RouterMember) -> tuple[int, int]:
@@ -34,5 +36,6 @@ def test_a_router_is_not_compared_with_itself() -> None:
     assert heard(router("a", 5, 77), router("a", 5, 77)) == (0, 0)
 
 
-def test_empty_views_prove_nothing() -> None:
+def test_empty_views_and_views_without_a_digest_prove_nothing() -> None:
     assert heard(router("a", 5, 0), router("b", 5, 0)) == (0, 0)
+    assert heard(router("a", 5, None), router("b", 5, 77)) == (0, 0)

@@ -24,6 +24,7 @@ from inferencecache.core.protocol.owner import (
 from inferencecache.core.protocol.position import Lost, PositionCheck, StreamEnds
 from inferencecache.core.protocol.snapshots import Snapshots, SnapshotSettings
 from inferencecache.schemas.deltas import Delta, decode_delta
+from inferencecache.schemas.digests import digest_text
 from inferencecache.schemas.ids import (
     AdapterId,
     HashScheme,
@@ -260,7 +261,7 @@ class Indexer:
                     name = f"{self.view.log.sequence}-{self.id}-{len(partition.objects)}"
                     partition.objects[name] = list(encode_snapshot(self.fold, action.delta))
                     ref = SnapshotRef(
-                        name, self.view.digest, self.view.log, action.delta, self.view.log_epoch
+                        name, digest_text(self.view.digest), self.view.log, action.delta, self.view.log_epoch
                     )
                     self.owner.taken()
                     self._do_snapshot(machine.stored(ref))

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from inferencecache.core.protocol.bases import AskSnapshot, Load, ReadRefs
 from inferencecache.core.protocol.restoring import ClaimAnew, OpenLog, Restoring
+from inferencecache.schemas.digests import digest_text
 from inferencecache.schemas.ids import LogEpoch
 from inferencecache.schemas.positions import Position, Refs, SnapshotRef
 
 
 def ref(name: str, log: int = 10) -> SnapshotRef:
-    return SnapshotRef(name, 0, Position(log, log, 1), Position(5, 5, 1), LogEpoch("e"))
+    return SnapshotRef(name, digest_text(0), Position(log, log, 1), Position(5, 5, 1), LogEpoch("e"))
 
 
 BOTH = Refs(ref("current"), ref("previous", 5))

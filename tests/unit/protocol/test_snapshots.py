@@ -23,6 +23,7 @@ from inferencecache.core.protocol.snapshots import (
     Store,
     WriteRefs,
 )
+from inferencecache.schemas.digests import digest_text
 from inferencecache.schemas.ids import LogEpoch, OwnerId
 from inferencecache.schemas.positions import Position, Refs, SnapshotRef
 
@@ -31,7 +32,11 @@ SETTINGS = SnapshotSettings(interval_s=100.0, max_bytes=1000)
 
 def ref(log: int, delta: int, *, epoch: str = "e", created: int = 1) -> SnapshotRef:
     return SnapshotRef(
-        f"o{log}-{delta}", 0, Position(log, 1, created), Position(delta, 1, created), LogEpoch(epoch)
+        f"o{log}-{delta}",
+        digest_text(0),
+        Position(log, 1, created),
+        Position(delta, 1, created),
+        LogEpoch(epoch),
     )
 
 
@@ -146,8 +151,8 @@ def entry(hour: int, minute: int, log: int) -> SnapshotObject:
 OBJECTS = [entry(1, 5, 100), entry(1, 40, 200), entry(2, 1, 300), entry(2, 30, 400), entry(2, 59, 500)]
 NAMES = [each.name for each in OBJECTS]
 REFS = Refs(
-    SnapshotRef(NAMES[4], 0, Position(), Position(), LogEpoch("e")),
-    SnapshotRef(NAMES[3], 0, Position(), Position(), LogEpoch("e")),
+    SnapshotRef(NAMES[4], digest_text(0), Position(), Position(), LogEpoch("e")),
+    SnapshotRef(NAMES[3], digest_text(0), Position(), Position(), LogEpoch("e")),
 )
 
 

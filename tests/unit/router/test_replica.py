@@ -12,6 +12,6 @@ def test_a_view_that_is_not_proven_is_told_as_incomplete_and_without_a_digest() 
     replica = PartitionReplica(log, 1, 0, on_change=lambda: None, on_missing=lambda: None)
     replica.follower.complete = True
     replica.view.digest = 5
-    assert (replica.row().complete, replica.row().digest) == (True, 5)
+    assert (replica.row().complete, replica.row().digest) == (True, "0000000000000005")
     replica.view.proven = False
-    assert (replica.row().complete, replica.row().digest) == (False, 0)
+    assert (replica.row().complete, replica.row().digest) == (False, None)

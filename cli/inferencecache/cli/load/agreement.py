@@ -14,6 +14,7 @@ import msgspec
 from inferencecache.core.log import Bucket, Entry, Gone, Log
 from inferencecache.core.log.subjects import MEMBERS
 from inferencecache.core.service import NatsSettings
+from inferencecache.schemas.digests import DigestText, digest_number
 from inferencecache.schemas.ids import LogEpoch
 from inferencecache.schemas.members import RouterMember
 
@@ -21,17 +22,17 @@ KEPT: Final = 1000
 
 
 class Agreement:
-    """Counts comparisons. Empty views, whose digest is 0, prove nothing and are left out."""
+    """Counts comparisons. Views without a digest, and empty ones, whose digest is 0, prove nothing."""
 
     def __init__(self) -> None:
         self.compared = 0
         self.different = 0
-        self._said: OrderedDict[tuple[str, LogEpoch, int], tuple[str, int]] = OrderedDict()
+        self._said: OrderedDict[tuple[str, LogEpoch, int], tuple[str, DigestText]] = OrderedDict()
 
     def hear(self, router: RouterMember) -> None:
         """Take into account what one router says of its views."""
         for partition, view in router.partitions.items():
-            if not view.digest:
+            if view.digest is None or digest_number(view.digest) == 0:
                 continue
             where = (partition, view.log_epoch, view.delta)
             other, digest = self._said.setdefault(where, (router.id, view.digest))

@@ -9,6 +9,7 @@ from inferencecache.core.index.fold import Fold
 from inferencecache.core.index.snapshot import SnapshotDecoder, UnreadableSnapshotError
 from inferencecache.core.index.view import View
 from inferencecache.core.log import Objects
+from inferencecache.schemas.digests import digest_number
 from inferencecache.schemas.positions import SnapshotRef
 
 Into = TypeVar("Into", View, Fold)
@@ -29,7 +30,7 @@ async def load_snapshot(objects: Objects, ref: SnapshotRef, partition: str, into
         ref.log_epoch,
         ref.log,
         ref.delta,
-        ref.digest,
+        digest_number(ref.digest),
     ):
         raise UnreadableSnapshotError("the snapshot is another one than its reference says")
     return into

@@ -33,6 +33,7 @@ from inferencecache.core.protocol.bases import (
 from inferencecache.core.protocol.owner import Owner
 from inferencecache.core.protocol.snapshots import Snapshots
 from inferencecache.core.service import get_logger
+from inferencecache.schemas.digests import digest_text
 from inferencecache.schemas.ids import OwnerId
 from inferencecache.schemas.positions import Position, Refs, SnapshotRef
 
@@ -141,7 +142,7 @@ class Snapshotting:
         instead would stop the partition's deltas for as long.
         """
         view = self._fold.view
-        digest, log_epoch, log = view.digest, view.log_epoch, view.log
+        digest, log_epoch, log = digest_text(view.digest), view.log_epoch, view.log
         try:
             chunks = await asyncio.to_thread(list, encode_snapshot(self._fold, delta, self._key))
         finally:

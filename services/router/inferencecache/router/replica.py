@@ -31,6 +31,7 @@ from inferencecache.core.protocol.follower import Action, Follower, Read, StopRe
 from inferencecache.core.protocol.position import Lost
 from inferencecache.core.service import get_logger
 from inferencecache.schemas.deltas import Delta, UnreadableDeltaError, decode_delta
+from inferencecache.schemas.digests import digest_text
 from inferencecache.schemas.members import ViewedPartition
 from inferencecache.schemas.positions import Position, SnapshotRef
 
@@ -96,7 +97,7 @@ class PartitionReplica:
             view.log_epoch,
             view.delta.sequence,
             view.time_us,
-            view.digest if view.proven else 0,
+            digest_text(view.digest) if view.proven else None,
             round(self.age_s(), 3),
             self.complete,
         )
