@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from inferencecache.core.fingerprint import prefix_digests
 from inferencecache.kvevent_subscriber.diary import Diary
 from inferencecache.kvevent_subscriber.mapping import Mapper, MappingSettings
+from inferencecache.kvevent_subscriber.orphans import MAX_HELD_TOKENS
 from inferencecache.kvevent_subscriber.predictions import LIFETIME_S
 from inferencecache.kvevent_subscriber.reports import Added, Cleared, Doubted, Evicted, Report, Restarted
 from tests.unit.subscriber.frames import Listener
@@ -79,6 +80,14 @@ def test_held_orphans_are_bounded_and_the_oldest_goes_first() -> None:
     assert dropped == 20_000 - 16_384
     assert hear(listener, store([1_000_000], range(1, 5))) == [add(K1, 4)]
     assert len(hear(listener, store([1_000_000 + 19_999], range(1, 5)))) == 2
+
+
+def test_the_tokens_of_held_orphans_are_bounded_too() -> None:
+    listener = Listener()
+    size = MAX_HELD_TOKENS // 4
+    for number in range(6):
+        hear(listener, store([number + 10], range(size), size, parent=number + 100))
+    assert listener.diary.total("orphans_dropped") == 2
 
 
 @pytest.mark.rule("SUB-057")

@@ -17,7 +17,9 @@ from inferencecache.kvevent_subscriber.events import BlockHash, Removed, Stored
 from inferencecache.kvevent_subscriber.media import medium_name
 
 MAX_HELD_BLOCKS: Final = 16_384
-"""Blocks in all held events of one source; with 16 tokens a block that is 2 MiB at most."""
+"""Blocks in all held events of one source."""
+MAX_HELD_TOKENS: Final = 1 << 20
+"""Tokens in them, at 4 bytes each; an engine with large blocks reaches this first."""
 
 
 class _Held(msgspec.Struct, eq=False):
@@ -33,7 +35,7 @@ class Orphans:
         self._in_order: OrderedDict[int, _Held] = OrderedDict()
         self._waiting: dict[BlockHash | None, list[_Held]] = {}
         self._holding: dict[BlockHash, _Held] = {}
-        self.blocks = 0
+        self.blocks = self.tokens = 0
 
     def __len__(self) -> int:
         return len(self._in_order)
@@ -42,7 +44,7 @@ class Orphans:
         """Keep an event; returns how many others had to go for it."""
         self._add(_Held(event, waits_for))
         dropped = 0
-        while self.blocks > self._max_blocks:
+        while self.blocks > self._max_blocks or self.tokens > MAX_HELD_TOKENS:
             self._drop(next(iter(self._in_order.values())))
             dropped += 1
         return dropped
@@ -69,17 +71,19 @@ class Orphans:
         self._in_order.clear()
         self._waiting.clear()
         self._holding.clear()
-        self.blocks = 0
+        self.blocks = self.tokens = 0
 
     def _add(self, held: _Held) -> None:
         self._in_order[id(held)] = held
         self._waiting.setdefault(held.waits_for, []).append(held)
         self._holding.update(dict.fromkeys(held.event.hashes, held))
         self.blocks += len(held.event.hashes)
+        self.tokens += len(held.event.tokens)
 
     def _drop(self, held: _Held) -> None:
         del self._in_order[id(held)]
         self.blocks -= len(held.event.hashes)
+        self.tokens -= len(held.event.tokens)
         waiting = self._waiting.get(held.waits_for)
         if waiting is not None:
             waiting.remove(held)
