@@ -36,7 +36,7 @@ PROMPT = (1, 2, 3, 4, 5, 6, 7, 8)
 OTHER = (50, 51, 52, 53)
 
 
-@pytest.mark.rule("SUB-060", "SUB-005", "SUB-006")
+@pytest.mark.rule("SUB-060", "SUB-005", "SUB-006", "SUB-121")
 async def test_what_was_cached_before_the_sidecar_came_is_told_at_start(
     engine: Engine, tail: LogTail, start_sidecar: StartSidecar
 ) -> None:
@@ -258,6 +258,7 @@ async def test_a_sidecar_whose_name_was_taken_over_stops_publishing(
     assert len(tail.batches) == before
 
 
+@pytest.mark.rule("SUB-001", "SUB-130")
 async def test_alive_and_statistics_are_told_while_the_engine_is_there(
     engine: Engine, tail: LogTail, start_sidecar: StartSidecar
 ) -> None:
@@ -344,7 +345,7 @@ async def test_an_engine_under_another_topic_is_silence_and_one_warning(
     assert sidecar.sidecar.endpoints.port > 0
 
 
-@pytest.mark.rule("SUB-017", "SUB-010")
+@pytest.mark.rule("SUB-017", "SUB-010", "SUB-013")
 async def test_a_sidecar_binds_for_engines_that_connect(tail: LogTail, start_sidecar: StartSidecar) -> None:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

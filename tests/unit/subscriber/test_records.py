@@ -32,7 +32,7 @@ def key(number: int) -> bytes:
     return number.to_bytes(8, "big")
 
 
-@pytest.mark.rule("SUB-005", "SUB-006", "SUB-112")
+@pytest.mark.rule("SUB-004", "SUB-005", "SUB-006", "SUB-112")
 def test_reports_are_packed_in_order() -> None:
     reports: list[Report] = [
         Added(LORA, 1, [key(1), key(2)], [16, 32]),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from inferencecache.kvevent_subscriber.endpoints import EndpointError, binds, check_endpoint, of_rank
+from inferencecache.kvevent_subscriber.engine_metrics import profile_of
 from inferencecache.kvevent_subscriber.settings import SubscriberSettings, read_settings
 
 IDENTITY = ("--replica-id=vllm-0", "--model-id=m")
@@ -16,8 +17,8 @@ def read(*arguments: str, **environment: str) -> SubscriberSettings:
 
 @pytest.mark.rule(
     "SUB-150", "SUB-151", "SUB-154", "SUB-155", "SUB-157", "SUB-158", "SUB-159", "SUB-160", "SUB-161",
-    "SUB-162", "SUB-163", "SUB-164", "SUB-165", "SUB-168", "SUB-171", "SUB-172", "SUB-173", "SUB-174",
-    "SUB-178",
+    "SUB-162", "SUB-163", "SUB-164", "SUB-165", "SUB-167", "SUB-168", "SUB-171", "SUB-172", "SUB-173",
+    "SUB-174", "SUB-175", "SUB-176", "SUB-178",
 )  # fmt: skip
 def test_the_defaults_are_those_of_a_managed_engine() -> None:
     settings = read()
@@ -38,6 +39,13 @@ def test_the_defaults_are_those_of_a_managed_engine() -> None:
     assert (mapping.cpu_medium, settings.rank_replicas) == ("local", False)
     assert settings.health_address == ("0.0.0.0", 8082)
     assert settings.log_level == "info"
+
+
+@pytest.mark.rule("SUB-123", "SUB-131")
+def test_any_scheme_is_a_tag_and_all_but_one_read_the_page_like_vllm() -> None:
+    assert read("--hash-scheme=my own").scheme == "my own"
+    assert profile_of("my own") is profile_of("vllm")
+    assert profile_of("sglang") is not profile_of("vllm")
 
 
 @pytest.mark.rule("SUB-156", "SUB-160")
