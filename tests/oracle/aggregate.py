@@ -64,13 +64,13 @@ def naive_aggregate(*folds: NaiveFold) -> Document:
         "totalPrefixes": len({key.prefix for key, _ in holds}),
         "hotPrefixes": 0,
     }
-    return _rounded(document)
+    return rounded(document)
 
 
 def product_aggregate(*views: View) -> Document:
     """The product's document over all partitions."""
     document: Document = msgspec.json.decode(msgspec.json.encode(merge(map(summarize, views))))
-    return _rounded(document)
+    return rounded(document)
 
 
 def _without(row: Document, *names: str) -> Document:
@@ -78,7 +78,7 @@ def _without(row: Document, *names: str) -> Document:
     return {name: value for name, value in row.items() if value or name not in names}
 
 
-def _rounded(document: Document) -> Document:
+def rounded(document: Document) -> Document:
     """Means depend on the order of a sum in their last digits only."""
     for row in document["tenants"]:
         row["hitRate"] = round(row["hitRate"], 9)
