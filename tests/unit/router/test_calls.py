@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import threading
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import grpc
@@ -15,9 +17,11 @@ from structlog.testing import capture_logs
 from inferencecache.core.index import routing
 from inferencecache.core.index.request import RouteRequest
 from inferencecache.core.service import ListenError
-from inferencecache.router import lookup, server
+from inferencecache.router import ingest, lookup, server
 from inferencecache.router.metrics import MAX_MODELS, OTHER_MODELS, ServerMetrics
+from inferencecache.router.packing import pack
 from inferencecache.router.server import GrpcServer
+from inferencecache.schemas.records import AnyRecord
 from inferencecache.v1alpha1.inferencecache_pb2 import (
     Ack,
     CacheEvent,
@@ -48,6 +52,27 @@ def update(replica: str = "r1", **more: Any) -> CacheStateUpdate:
     keys: dict[str, Any] = {"tenant_id": "t", "model_id": "m", "hash_scheme": "vllm", "replica_id": replica}
     prefixes = [PrefixEntry(prefix_hash=b"p", token_count=128)]
     return CacheStateUpdate(**keys | {"prefixes": prefixes} | more)
+
+
+async def test_a_large_update_is_translated_beside_the_lookups(
+    router: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    threads: list[threading.Thread] = []
+
+    def watched(records: Iterable[AnyRecord], limit: int) -> Iterator[bytes]:
+        threads.append(threading.current_thread())
+        yield from pack(records, limit)
+
+    monkeypatch.setattr(ingest, "pack", watched)
+    small = update(prefixes=[PrefixEntry(prefix_hash=b"p", token_count=1)])
+    large = update(
+        prefixes=[PrefixEntry(prefix_hash=b"%05d" % n, adapter_id=str(n % 2)) for n in range(2000)]
+    )
+    assert large.ByteSize() > ingest.QUICK_BYTES
+    assert await router.stub.ReportCacheState(iter([small, large])) == Ack(accepted=True)
+    state = await router.stub.GetCacheState(GetCacheStateRequest(tenant_id="t", model_id="m"))
+    assert state.summary.total_prefixes == 2001
+    assert [thread is threading.main_thread() for thread in threads] == [True, False]
 
 
 # ------------------------------------------------------------------------------------------- statuses

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import secrets
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Iterator
 from contextlib import aclosing
 from typing import Final, TypeVar
 
@@ -28,6 +28,8 @@ from inferencecache.schemas.senders import ReplicaSender
 from inferencecache.v1alpha1.inferencecache_pb2 import Ack, CacheEvent, CacheStateUpdate
 
 STORE_TIMEOUT_S: Final = 5.0
+QUICK_BYTES: Final = 16 * 1024
+"""A message up to this size is translated within a few milliseconds, whatever it holds."""
 
 _Message = TypeVar("_Message", CacheStateUpdate, CacheEvent)
 
@@ -74,7 +76,7 @@ class Ingest:
         partition = partition_of(tenant, model, replica, layout)
         try:
             subject = replica_subject(layout.generation, partition, sender)
-            for payload in pack(translate(message), self._log.payload_limit):
+            async for payload in self._payloads(message, translate):
                 self._sent += 1
                 await self._log.publish(
                     subject, payload, msg_id=f"{self._sender_id}.{self._sent}", timeout_s=STORE_TIMEOUT_S
@@ -84,6 +86,24 @@ class Ingest:
         except NotStoredError as error:
             log.warning("event_not_stored", msg=str(error))
             raise CallError(grpc.StatusCode.UNAVAILABLE, "the event log did not store the message") from None
+
+    async def _payloads(
+        self, message: _Message, translate: Callable[[_Message], Iterable[AnyRecord]]
+    ) -> AsyncIterator[bytes]:
+        """The message as batches of the log, made one at a time; of a large one in a thread, since lookups
+        would wait for up to a second.
+        """
+
+        def packed() -> Iterator[bytes]:
+            yield from pack(translate(message), self._log.payload_limit)
+
+        batches = packed()
+        is_large = message.ByteSize() > QUICK_BYTES
+        while True:
+            batch = await asyncio.to_thread(next, batches, None) if is_large else next(batches, None)
+            if batch is None:
+                return
+            yield batch
 
 
 async def _until(stopping: asyncio.Event, items: AsyncIterator[_Message]) -> AsyncGenerator[_Message, None]:
