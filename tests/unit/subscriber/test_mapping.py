@@ -147,6 +147,14 @@ def test_shared_and_unknown_media_are_ignored() -> None:
     assert hear(listener, remove(1)) == [evict(K1)]
 
 
+@pytest.mark.rule("SUB-095")
+def test_an_adapter_whose_name_no_lookup_could_give_is_not_reported() -> None:
+    listener = Listener()
+    assert hear(listener, store([1], range(1, 5), lora_name="ö" * 128)) == []
+    assert listener.diary.total("unmapped_adapter") == 1
+    assert hear(listener, store([1], range(1, 5), lora_name="o" * 255)) == [add(K1, 4, adapter="o" * 255)]
+
+
 def test_a_cpu_pool_of_all_pods_is_not_credited_to_one() -> None:
     listener = Listener(MappingSettings(cpu_medium="shared"))
     hear(listener, store([1], range(1, 5)), store([1], range(1, 5), medium="cpu"))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from inferencecache.kvevent_subscriber.diary import Diary
-from inferencecache.schemas.ids import AdapterId
+from inferencecache.schemas.ids import MAX_ID_BYTES, AdapterId
 
 BASE_MODEL: Final = AdapterId("")
 _INTEGER: Final = re.compile(r"[+-]?[0-9]+")
@@ -64,7 +64,8 @@ class AdapterNames:
                     reported_as=mapped,
                 )
             return mapped
-        if lora_name is not None and self._from_engine:
+        # No lookup can give a longer name, and one of megabytes would fit no message of the log.
+        if lora_name is not None and self._from_engine and len(lora_name.encode()) <= MAX_ID_BYTES:
             return AdapterId(sys.intern(lora_name))
         self._diary.count("unmapped_adapter")
         self._diary.warn_once(
