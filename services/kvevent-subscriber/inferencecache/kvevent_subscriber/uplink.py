@@ -23,6 +23,8 @@ from inferencecache.schemas.records import AnyRecord, Stats
 from inferencecache.schemas.requests import ResyncRequest
 
 PUBLISH_LIMIT_S = 5.0
+TOO_LARGE_PAUSE_S = 5.0
+"""A server whose limit not even a `Begin` fits is not asked again at once."""
 
 logger = get_logger("uplink")
 
@@ -137,6 +139,7 @@ class Uplink:
         except PayloadTooLargeError as error:
             logger.warning("batch_too_large", msg=str(error), replica=self._replica)
             self.producer.payload_limit = error.limit
+            await asyncio.sleep(TOO_LARGE_PAUSE_S)
             actions = self.producer.begin_anew("message_too_large", time.monotonic())
         except NotStoredError as error:
             logger.warning("publish_failed", msg=str(error), replica=self._replica, address=log.address)
