@@ -443,6 +443,78 @@ def test_what_is_read_after_a_connection_was_lost_came_over_it() -> None:
     assert not machine.certain
 
 
+@pytest.mark.rule("SUB-055", "SUB-060")
+@pytest.mark.parametrize("same_process", [True, None])
+@pytest.mark.parametrize("replayed", [0, 2])
+def test_a_history_that_a_lost_connection_cuts_is_asked_for_again(
+    replayed: int, same_process: bool | None
+) -> None:
+    machine = source()
+    assert told(machine.connected(0.0, None)) == ["ask 0"]
+    for number in range(replayed):
+        machine.reply(copy(number), 0.1)
+    assert told(machine.message(live(4), 0.2)) == []
+    assert told(machine.disconnected(0.3)) == ["stop"]
+    assert told(machine.message(live(5), 0.4)) == []
+    machine.reconnecting()
+    assert not machine.all_known
+    first = max(0, replayed - 1)
+    assert told(machine.connected(1.6, same_process)) == [f"ask {first}"]
+    assert told(machine.message(live(6), 1.6)) == []
+    applied = [told(machine.reply(copy(number), 1.7)) for number in range(first, 7)]
+    assert [each for each in applied if each] == [[f"a{number}"] for number in range(replayed, 7)]
+    assert told(machine.reply(END, 1.7)) == ["stop", "known"]
+    assert machine.all_known
+
+
+@pytest.mark.rule("SUB-055")
+def test_a_gap_that_a_lost_connection_cuts_is_filled_over_the_next_one() -> None:
+    machine = started(0, 1)
+    assert told(machine.message(live(3), 1.0)) == ["ask 1"]
+    assert told(machine.disconnected(1.1)) == ["stop"]
+    assert told(machine.message(live(4), 1.2)) == []
+    machine.reconnecting()
+    assert told(machine.connected(2.5, True)) == ["ask 1"]
+    assert [told(machine.reply(copy(number), 2.6)) for number in (1, 2, 3, 4)] == [[], ["a2"], ["a3"], ["a4"]]
+    assert told(machine.reply(END, 2.6)) == ["stop"]
+    assert machine.all_known
+    assert machine._diary.total("unrecovered_messages") == 0
+
+
+@pytest.mark.rule("SUB-055")
+def test_what_is_read_behind_a_hole_after_a_connection_was_lost_is_left_to_the_next_one() -> None:
+    machine = started(0, 1)
+    assert told(machine.disconnected(1.0)) == []
+    assert told(machine.message(live(2), 1.1)) == ["a2"]
+    assert told(machine.message(live(4), 1.2)) == []
+    assert told(machine.message(live(5), 1.2)) == []
+    machine.reconnecting()
+    assert told(machine.connected(2.5, True)) == ["ask 2"]
+
+
+@pytest.mark.rule("SUB-055")
+def test_a_gap_right_after_a_reconnect_that_brought_nothing_is_asked_for() -> None:
+    machine = started(0, 1)
+    machine.disconnected(1.0)
+    machine.reconnecting()
+    assert told(machine.connected(2.5, True)) == ["ask 1"]
+    machine.reply(copy(1), 2.6)
+    assert told(machine.reply(END, 2.6)) == ["stop"]
+    assert told(machine.message(live(3), 2.7)) == ["ask 1"]
+
+
+@pytest.mark.rule("SUB-053")
+def test_what_waits_to_learn_its_process_is_not_applied_when_that_one_is_lost_too() -> None:
+    machine = started(0, 1)
+    machine.disconnected(2.0)
+    machine.reconnecting()
+    assert told(machine.message(live(2, "b"), 3.0)) == []
+    assert told(machine.disconnected(3.1)) == []
+    assert told(machine.message(live(3, "b"), 3.2)) == []
+    machine.reconnecting()
+    assert told(machine.connected(5.0, True)) == ["ask 1"]
+
+
 @pytest.mark.rule("SUB-053")
 def test_after_a_reconnect_an_old_number_is_another_process_even_with_the_same_bytes() -> None:
     machine = started(0, 1, 2)
@@ -459,14 +531,19 @@ Step = Callable[["World"], None]
 
 
 class World:
-    """An engine with a full replay buffer, a lossy wire, and the source behind it."""
+    """An engine with a full replay buffer, a lossy wire, and the source behind it.
 
-    def __init__(self) -> None:
+    Where the first message of a process is lost live, nobody knows that there was one [SUB-050].
+    """
+
+    def __init__(self, *, first_arrives: bool = False) -> None:
+        self.first_arrives = first_arrives
         self.source = source()
         self.process = "a"
         self.sent = 0
         self.received: list[str] = []
         self.asked: int | None = None
+        self.exchanges = 0
         self.now = 0.0
         self.take(self.source.connected(0.0, None))
 
@@ -475,6 +552,7 @@ class World:
             match action:
                 case AskReplay(first):
                     self.asked = first
+                    self.exchanges += 1
                 case StopReplay():
                     self.asked = None
                 case Restart():
@@ -485,6 +563,7 @@ class World:
                     pass
 
     def send(self, *, arrives: bool, twice: bool = False) -> None:
+        arrives |= self.first_arrives and self.sent == 0
         frame = live(self.sent, self.process)
         self.sent += 1
         if arrives:
@@ -492,13 +571,13 @@ class World:
                 self.take(self.source.message(frame, self.now))
 
     def replay(self, most: int = 1000) -> None:
-        """The engine answers; with `most` it stops without an end."""
+        """The engine answers, in one exchange; with `most` it stops without an end."""
         if self.asked is None:
             return
-        first, sent = self.asked, self.sent
+        first, sent, exchange = self.asked, self.sent, self.exchanges
         for number in range(first, min(sent, first + most)):
             self.take(self.source.reply(copy(number, self.process), self.now))
-            if self.source.wake_at() is None:
+            if self.source.wake_at() is None or self.exchanges != exchange:
                 return
         if most >= sent - first:
             self.take(self.source.reply(END, self.now))
@@ -512,8 +591,17 @@ class World:
         self.take(self.source.disconnected(self.now))
         self.process = chr(ord(self.process) + 1)
         self.sent = 0
+        self.come_back(None)
+
+    def come_back(self, same_process: bool | None) -> None:
         self.source.reconnecting()
-        self.take(self.source.connected(self.now, None))
+        self.take(self.source.connected(self.now, same_process))
+
+    def blink(self, same_process: bool | None, *, late: bool) -> None:
+        """The connection is lost and comes back to the same process; a message is `late` in being read."""
+        self.take(self.source.disconnected(self.now))
+        self.send(arrives=late)
+        self.come_back(same_process)
 
 
 STEPS: list[Step] = [
@@ -523,13 +611,15 @@ STEPS: list[Step] = [
     lambda world: world.send(arrives=False),
     lambda world: world.replay(),
     lambda world: world.replay(most=2),
-    lambda world: world.wait(),
     lambda world: world.restart(),
+    lambda world: world.blink(None, late=False),
+    lambda world: world.blink(True, late=True),
 ]
+STEPS_AND_TIME: list[Step] = [*STEPS, lambda world: world.wait()]
 
 
 @settings(max_examples=400, deadline=None)
-@given(st.lists(st.sampled_from(STEPS), max_size=40))
+@given(st.lists(st.sampled_from(STEPS_AND_TIME), max_size=40))
 def test_what_is_applied_is_in_order_of_one_process_and_complete_once_replays_answer(
     steps: list[Step],
 ) -> None:
@@ -549,3 +639,20 @@ def test_what_is_applied_is_in_order_of_one_process_and_complete_once_replays_an
     assert world.received[-1] == f"{world.process}{world.sent - 1}"
     if world.source.all_known:
         assert world.received == [f"{world.process}{number}" for number in range(world.sent)]
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.lists(st.sampled_from(STEPS), max_size=40))
+def test_of_an_engine_that_answers_in_time_everything_is_applied_however_often_its_connection_is_lost(
+    steps: list[Step],
+) -> None:
+    world = World(first_arrives=True)
+    for step in steps:
+        step(world)
+    for _ in range(2):
+        world.replay()
+        world.replay()
+        world.send(arrives=True)
+    world.replay()
+    assert world.received == [f"{world.process}{number}" for number in range(world.sent)]
+    assert world.source.all_known

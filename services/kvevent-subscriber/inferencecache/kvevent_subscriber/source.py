@@ -89,7 +89,9 @@ class _Replay:
 class _Process:
     """What is known of the engine process: `last` is the number last received, None before the first.
 
-    Numbers up to `missed_through` are counted as missed, up to `asked_through` asked for once.
+    Numbers up to `missed_through` are counted as missed, up to `asked_through` asked for once. With
+    `catching_up` its history was asked for and no replay has come to its end since. With `in_question`
+    a connection was there that may have been to another process.
     """
 
     def __init__(self) -> None:
@@ -98,6 +100,8 @@ class _Process:
         self.missed_through = -1
         self.asked_through = -1
         self.all_known = False
+        self.catching_up = False
+        self.in_question = False
 
     def received(self, sequence: int, payload: bytes) -> None:
         """Remember a message under its number [SUB-052]."""
@@ -137,6 +141,7 @@ class Source:
         self._waiting_bytes = 0
         self._connected: bool | None = None
         self._in_doubt = False
+        self._is_deaf = False
         self._process = _Process()
 
     @property
@@ -145,8 +150,7 @@ class Source:
 
         While its history is being replayed, that is still to come.
         """
-        is_catching_up = self._replay is not None and self._replay.purpose == "history"
-        return self._process.all_known and not is_catching_up
+        return self._process.all_known and not self._process.catching_up
 
     @property
     def certain(self) -> bool:
@@ -167,8 +171,10 @@ class Source:
         out: list[Action] = []
         if self._connected and not self._in_doubt:
             return out
-        self._connected, self._in_doubt = True, False
+        self._connected, self._in_doubt, self._is_deaf = True, False, False
         self._mute_until = 0.0
+        if self._process.in_question and same_process:
+            same_process = None  # the same as over the last connection, whichever that was
         if self._process.last is None:
             self._ask(0, "history", now, out)
         elif same_process is False:
@@ -185,17 +191,27 @@ class Source:
         return out
 
     def disconnected(self, now: float) -> list[Action]:
-        """The live socket lost its connection: what waits, and what is still to be read, came over it."""
+        """The live socket lost its connection: what waits, and what is still to be read, came over it.
+
+        What waits for a replay, or to learn whose it is, cannot be applied without either, nor can what
+        is read behind a hole. The next connection asks for all of it again, if it is to the same process;
+        until then nothing more is heard.
+        """
         out: list[Action] = []
         self._connected = False
         if self._holds:
-            self._give_up_waiting(now, out)
-        self._drain(now, out)
+            self._diary.count("replays_abandoned")
+            if self._replay is not None:
+                out.append(StopReplay())
+                self._process.in_question |= self._replay.purpose == "proof" and self._replay.unproven
+            self._replay, self._in_doubt, self._is_deaf = None, False, True
+            self._waiting.clear()
+            self._waiting_bytes = 0
         return out
 
     def reconnecting(self) -> list[Action]:
         """There is a connection again, to who knows whom: what comes waits for `connected`."""
-        self._in_doubt = self._process.last is not None
+        self._in_doubt, self._is_deaf = self._process.last is not None, False
         return []
 
     def restarted(self, now: float) -> list[Action]:
@@ -209,6 +225,8 @@ class Source:
     def cleared(self) -> None:
         """The engine emptied its cache: from here on everything is known."""
         self._process.all_known = True
+        if self._replay is None:
+            self._process.catching_up = False
 
     def message(self, frame: Frame, now: float) -> list[Action]:
         """A live message."""
@@ -217,6 +235,8 @@ class Source:
             self._diary.count("bad_sequence_frame")
         if frame.sequence is None:
             return [Apply(frame.payload)]
+        if self._is_deaf:
+            return []
         # A message can be seen before the news of the connection it came over.
         is_first = self._process.last is None and not self._connected
         out = self.connected(now, None) if is_first else []
@@ -280,6 +300,9 @@ class Source:
                 return False
         elif process.last is not None and process.hole_before(sequence):
             self._count_missed(sequence)
+            if self._replays and not self._connected:
+                self._is_deaf = True
+                return True
             # A number can be burnt by the engine, so a range is asked for once only [SUB-056].
             if sequence - 1 > process.asked_through and now >= self._gaps_unfilled_until:
                 process.asked_through = sequence - 1
@@ -301,6 +324,7 @@ class Source:
         if begins:
             process.all_known = True
             if self._replay is None:
+                process.catching_up = False
                 out.append(Known())
 
     def _count_missed(self, sequence: int) -> None:
@@ -326,6 +350,7 @@ class Source:
         if self._replay is not None:
             out.append(StopReplay())
         self._replay = _Replay(purpose, now, rest_of)
+        self._process.catching_up |= purpose == "history"
         self._diary.count("replays", reason=purpose)
         out.append(AskReplay(first))
         return True
@@ -336,7 +361,7 @@ class Source:
         if last is None or reply.sequence < last:
             return False
         if reply.sequence == last and self._process.is_copy(last, reply.payload):
-            replay.unproven = False
+            replay.unproven = self._process.in_question = False
             self._diary.count("duplicates")
             return False
         if reply.sequence > last and replay.purpose != "proof":
@@ -381,11 +406,15 @@ class Source:
         if replay.purpose == "proof" and replay.unproven:
             self._restart("replay_differs", out)
             self._ask(0, "history", now, out)
-        elif replay.purpose == "history" and self._process.all_known and not replay.unproven:
-            out.append(Known())
-        elif replay.purpose == "gap":
-            self._fruitless = 0 if replay.applied else self._fruitless + 1
-            if self._fruitless:
+        elif self._process.catching_up and not replay.unproven:
+            self._process.catching_up = False
+            if self._process.all_known:
+                out.append(Known())
+        if replay.purpose == "gap":
+            if replay.applied:
+                self._fruitless = 0
+            elif self._waiting and self._process.hole_before(self._waiting[0][0]):
+                self._fruitless += 1
                 pause = min(MUTE_PAUSE_S, FRUITLESS_PAUSE_S * 2.0 ** (self._fruitless - 1))
                 self._gaps_unfilled_until = now + self._jittered(pause)
         self._drain(now, out)
