@@ -24,6 +24,7 @@ from inferencecache.v1alpha1.inferencecache_pb2 import (
     LookupRouteResponse,
     PrefixEntry,
     ReplicaStats,
+    StreamEventsRequest,
 )
 from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheStub
 from tests.support.nats import NatsServer
@@ -180,6 +181,9 @@ async def test_without_nats_a_router_answers_refuses_reports_and_turns_ready_aft
     assert (await stub.LookupRoute(LookupRouteRequest(**SCOPE))).reason_code == "NO_HINT"
     with pytest.raises(grpc.aio.AioRpcError) as refused:
         await stub.ReportCacheState(iter([CacheStateUpdate(**SCOPE)]))
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await stub.StreamCacheEvents(StreamEventsRequest()).read()
     assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
     await router.ready()
     assert "inferencecache_router_view_complete 0.0" in (await router.get("/metrics"))[1]

@@ -13,6 +13,7 @@ import pytest
 from inferencecache.core.log import Bucket, NoAnswerError
 from inferencecache.core.log.subjects import POLICY, POLICY_KEY, PROBE_SUBJECT, events_stream
 from inferencecache.core.policy import encode_policy_set
+from inferencecache.router import tailing
 from inferencecache.schemas.ids import HashScheme, ModelId
 from inferencecache.schemas.policy import PolicySet, ResolvedPolicy
 from inferencecache.schemas.requests import ProbeRequest, ProbeResult
@@ -100,6 +101,18 @@ async def test_streams_end_when_the_log_is_another_one(plane: DataPlane, live: L
         with pytest.raises(grpc.aio.AioRpcError) as ended:
             await call.read()
     assert ended.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_a_stream_that_cannot_begin_is_unavailable(
+    plane: DataPlane, nats_server: NatsServer, live: Live, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tailing, "OPEN_LIMIT_S", 0.1)
+    await plane.owner()
+    router = await live()
+    await asyncio.to_thread(nats_server.kill)
+    with pytest.raises(grpc.aio.AioRpcError) as refused:
+        await router.stub.StreamCacheEvents(StreamEventsRequest()).read()
+    assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 # ----------------------------------------------------------------------------------------- credits

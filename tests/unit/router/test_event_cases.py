@@ -332,6 +332,22 @@ def test_what_the_fold_drops_is_no_event() -> None:
     assert list(events_of(SENDER, Batch(records=records), 9, ())) == []
 
 
+def test_numbers_that_no_field_can_carry_are_the_largest_or_no_event() -> None:
+    records = (
+        Event(2**31),
+        Event(-(2**31) - 1),
+        Event(2**31 - 1, timestamp_us=2**64 - 1),
+        Cleared(-(2**63)),
+    )
+    events = list(events_of(SENDER, Batch(records=records), 9, ()))
+    assert [(event.type, event.timestamp_us) for event in events] == [
+        (2**31 - 1, 2**63 - 1),
+        (CLEARED, -(2**63) + 1),
+    ]
+    old = Batch(age_ms=2**64 - 1, records=(Cleared(),))
+    assert [event.timestamp_us for event in events_of(SENDER, old, 9, ())] == [-(2**63) + 1]
+
+
 def test_empty_hashes_are_one_key() -> None:
     records = (Stored(HashScheme("s"), NONE, 1, 0, b"", bytes(8)), Evicted(NONE, 0, b"", 2**40))
     events = list(events_of(SENDER, Batch(records=records), 9, ()))

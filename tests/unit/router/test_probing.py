@@ -18,7 +18,7 @@ from inferencecache.core.log import PubAck
 from inferencecache.router.probing import MOST_BYTES, Probing
 from inferencecache.schemas.ids import PROBE_TENANT, HashScheme, ModelId, ReplicaId
 from inferencecache.schemas.policy import ResolvedPolicy
-from inferencecache.schemas.records import Cleared, Stats, Stored
+from inferencecache.schemas.records import Batch, Cleared, Stats, Stored, encode_batch
 from inferencecache.schemas.requests import ProbeFailure, ProbeRequest, ProbeResult
 from tests.support.router import FoldedLog
 
@@ -128,7 +128,7 @@ async def test_a_record_that_does_not_come_back_fails_the_stage_ingest() -> None
     log.is_folding = False
     result = await ask(log, wait_s=0.02)
     assert (result.ingest, result.routing, result.t2) == ("failed", "skipped", "skipped")
-    assert "did not come back within 0.02 s: it is number 99" in result.errors[0].message
+    assert "did not come back within 0.02 s: it was number 99" in result.errors[0].message
 
 
 async def test_what_another_probe_has_stored_proves_nothing() -> None:
@@ -138,6 +138,25 @@ async def test_what_another_probe_has_stored_proves_nothing() -> None:
         log.is_folding = False
         assert holds(log)
         assert (await ask(log, wait_s=0.02)).ingest == "failed"
+
+
+class Cleared1st(FoldedLog):
+    """A log in which somebody clears the first block at once."""
+
+    blocks = 0
+
+    def append(self, subject: str, payload: bytes) -> PubAck:
+        ack = super().append(subject, payload)
+        if self.blocks == 0 and holds(self):
+            self.blocks += 1
+            return super().append(subject, encode_batch(Batch(records=(Cleared(),))))
+        return ack
+
+
+async def test_a_block_that_another_probe_clears_is_appended_again() -> None:
+    log = Cleared1st()
+    assert await ask(log) == OK
+    assert log.blocks == 1
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,9 @@ from inferencecache.schemas.senders import ReplicaSender
 from inferencecache.v1alpha1.inferencecache_pb2 import CacheEvent
 
 _COUNT_BYTES: Final = 4
+_TYPES: Final = range(-(2**31), 2**31)
+"""What an enum can be; a record can carry more, and so can its time."""
+_MOST: Final = 2**63 - 1
 
 
 def events_of(
@@ -35,7 +38,7 @@ def events_of(
             model_id=sender.model,
             tenant_id=sender.tenant,
             prefix_hash=hash_,
-            timestamp_us=stamp_us or observed_us,
+            timestamp_us=max(-_MOST, min(stamp_us or observed_us, _MOST)),
             adapter_id=adapter or "",
         )
 
@@ -55,7 +58,7 @@ def events_of(
                 yield event(CacheEvent.ALL_CLEARED, record.timestamp_us)
             case Begin() if wanted(CacheEvent.ALL_CLEARED) and sender.channel == "e":
                 yield event(CacheEvent.ALL_CLEARED, 0)
-            case Event() if wanted(record.type):
+            case Event() if wanted(record.type) and record.type in _TYPES:
                 yield event(record.type, record.timestamp_us, record.prefix_hash, record.adapter)
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
@@ -58,7 +59,7 @@ class Probing:
         async with asyncio.TaskGroup() as group:
 
             def asked(message: Message) -> None:
-                group.create_task(self._answer(log, message))
+                group.create_task(self._answer_or_log(log, message))
 
             subscription = await log.subscribe(PROBE_SUBJECT, asked, queue=QUEUE)
             try:
@@ -85,6 +86,13 @@ class Probing:
                 with contextlib.suppress(NotStoredError, InvalidIdError):
                     await self._append(probe, Cleared())
 
+    async def _answer_or_log(self, log: Log, message: Message) -> None:
+        """Whoever asked for what fails here hears nothing, which counts as a failure as well."""
+        try:
+            await self._answer(log, message)
+        except Exception:
+            logger.exception("probe_not_answered")
+
     async def _answer(self, log: Log, message: Message) -> None:
         async with self.probed(message.data) as result:
             if result.errors:
@@ -107,29 +115,32 @@ class Probing:
         return result
 
     async def _ingest_problem(self, probe: Probe) -> str:
-        """Append the block and wait until this router's view shows it; what went wrong, else empty."""
+        """Append the block and wait until this router's view shows it; what went wrong, else empty.
+
+        The view must contain what was appended now, since an earlier probe may have left a block behind.
+        Another router's probe of the same backend may take the block away: then it is appended again.
+        """
+        pause_s = _POLL_S
         try:
             stored = await self._append(probe, *probe.records())
+            give_up_s = time.monotonic() + self._wait_s
+            while time.monotonic() < give_up_s:
+                if self._following.log_sequence(stored.partition) < stored.sequence:
+                    await asyncio.sleep(_POLL_S)
+                    continue
+                index = index_of(self._following, PROBE_TENANT, probe.model)
+                if probe.is_held(index, index.now_us):
+                    return ""
+                await asyncio.sleep(pause_s)
+                pause_s *= 2
+                stored = await self._append(probe, *probe.records())
         except (NotStoredError, InvalidIdError) as error:
             return f"the log did not take the record: {error}"
-        try:
-            async with asyncio.timeout(self._wait_s):
-                while not self._shows(probe, stored):  # noqa: ASYNC110 - too rare for a view to tell events
-                    await asyncio.sleep(_POLL_S)
-        except TimeoutError:
-            reached = self._following.log_sequence(stored.partition)
-            return (
-                f"the record did not come back within {self._wait_s} s: it is number {stored.sequence} of "
-                f"the log of partition {stored.partition}, the router's view is at {reached}"
-            )
-        return ""
-
-    def _shows(self, probe: Probe, stored: _Stored) -> bool:
-        """Whether the view holds the block, and not one that an earlier probe left behind."""
-        if self._following.log_sequence(stored.partition) < stored.sequence:
-            return False
-        index = index_of(self._following, PROBE_TENANT, probe.model)
-        return probe.is_held(index, index.now_us)
+        return (
+            f"the record did not come back within {self._wait_s} s: it was number {stored.sequence} of the "
+            f"log of partition {stored.partition}, the router's view is at "
+            f"{self._following.log_sequence(stored.partition)}"
+        )
 
     async def _append(self, probe: Probe, *records: AnyRecord) -> _Stored:
         """Raises `NotStoredError` and `InvalidIdError`."""

@@ -28,25 +28,19 @@ async def tail_of_events(
     `on_lost` is called when a stream was cut below its reader, or is another one. Raises `TailError`.
     """
 
-    def lost(reason: Lost) -> None:
-        logger.warning("event_tail_lost", reason=reason.reason, detail=reason.detail)
+    async def follow(partition: int, opened: asyncio.Event) -> None:
+        stream = events_stream(layout.generation, partition)
+        reader = Reader(
+            log, stream, Start.NEW, deliver, _lost, name="observe", on_open=lambda _: opened.set()
+        )
+        try:
+            await reader.run()
+        except Exception:
+            logger.exception("event_tail_failed", stream=stream)
         on_lost()
 
     opened = [asyncio.Event() for _ in range(layout.partitions)]
-    tasks = [
-        asyncio.create_task(
-            Reader(
-                log,
-                events_stream(layout.generation, number),
-                Start.NEW,
-                deliver,
-                lost,
-                name="observe",
-                on_open=lambda _, event=event: event.set(),  # type: ignore[misc]
-            ).run()
-        )
-        for number, event in enumerate(opened)
-    ]
+    tasks = [asyncio.create_task(follow(number, event)) for number, event in enumerate(opened)]
     try:
         try:
             async with asyncio.timeout(OPEN_LIMIT_S):
@@ -59,3 +53,7 @@ async def tail_of_events(
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _lost(lost: Lost) -> None:
+    logger.warning("event_tail_lost", reason=lost.reason, detail=lost.detail)
