@@ -33,7 +33,7 @@ COUNTERS: Final[dict[str, tuple[str, str]]] = {
     "engine_restarts": ("reason", "Times the engine was, or had to be taken for, another process."),
     "replays": ("purpose", "Exchanges with the replay socket; not that it answered."),
     "replays_timed_out": ("", "Exchanges that ended without their end marker."),
-    "replays_abandoned": ("", "Exchanges given up because too many live messages waited."),
+    "replays_abandoned": ("", "Exchanges given up: too much waited, or the connection was lost."),
     "replayed_messages": ("", "Messages applied from replays."),
     "ignored_medium": ("", "Events about media that are not this replica's own."),
     "ignored_group": ("", "Stores of cache groups other than the reference group."),
