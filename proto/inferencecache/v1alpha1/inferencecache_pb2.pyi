@@ -396,6 +396,9 @@ class LookupPDRouteResponse(_message.Message):
     transport_hint: _builtins.str
     """Mooncake, NIXL or Direct."""
     reason_code: _builtins.str
+    """PREFIX_MATCH, TENANT_HOT or AFFINITY_HINT of the prefill replica; or, without replicas, why there are
+    none: NO_HINT, UNKNOWN_TOPOLOGY, EMPTY_POOL and the other codes of LookupRoute.
+    """
     def __init__(
         self,
         *,
@@ -747,7 +750,7 @@ class StreamMetricsRequest(_message.Message):
     NAMES_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def names(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
-        """Names of metrics. Empty: all."""
+        """Names of samples or of their families, as of a histogram. Empty: all."""
 
     def __init__(
         self,
