@@ -146,6 +146,21 @@ def test_a_replay_that_was_cut_at_its_beginning_does_not_know_everything() -> No
     assert machine.all_known
 
 
+@pytest.mark.rule("SUB-058", "SUB-061")
+def test_a_history_that_stops_midway_does_not_know_everything_until_its_rest_has_come() -> None:
+    machine = source()
+    machine.connected(0.0, None)
+    assert told(machine.reply(copy(0), 0.0)) == ["a0"]
+    assert told(machine.tick(2.0)) == ["stop"]
+    assert not machine.all_known
+    assert told(machine.message(live(1), 3.0)) == ["a1"]
+    assert not machine.all_known
+    assert told(machine.message(live(3), 4.0)) == ["ask 1"]
+    assert told(machine.reply(copy(2), 4.0)) == ["a2"]
+    assert told(machine.reply(END, 4.0)) == ["stop", "known", "a3"]
+    assert machine.all_known
+
+
 @pytest.mark.rule("SUB-062")
 def test_messages_without_a_number_are_applied_as_they_come() -> None:
     machine = started(1)

@@ -6,11 +6,17 @@ One instance has one source a data-parallel rank, unless ranks are replicas of t
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Literal, NamedTuple
 
 from inferencecache.kvevent_subscriber.diary import Diary
-from inferencecache.kvevent_subscriber.events import AllCleared, UnreadableBatchError, decode_batch
+from inferencecache.kvevent_subscriber.events import (
+    AllCleared,
+    Event,
+    Malformed,
+    UnreadableBatchError,
+    decode_batch,
+)
 from inferencecache.kvevent_subscriber.frames import read_message, read_reply
 from inferencecache.kvevent_subscriber.mapping import Mapper, MappingSettings, StateGroup
 from inferencecache.kvevent_subscriber.reports import AllKnown, Report
@@ -148,17 +154,23 @@ class EventPath:
             groups.append(StateGroup(now, [AllKnown()]))
         return groups
 
-    def _carry_out(self, lane: int, actions: Iterable[Action], now: float) -> list[Effect]:
+    def _carry_out(self, lane: int, actions: Sequence[Action], now: float) -> list[Effect]:
         effects: list[Effect] = []
+        # The source is ahead: what it says of itself is of the process after the last restart.
+        restarts = sum(type(action) is Restart for action in actions)
         for action in actions:
             match action:
                 case Apply(payload):
-                    effects.extend(_told(self._apply(lane, payload, now)))
+                    reports = self._apply(lane, payload, now, is_of_present_process=not restarts)
+                    effects.extend(_told(reports))
                 case Restart(reason):
+                    restarts -= 1
                     self._diary.warn("engine_restart", "the engine is another process now", why=reason)
                     effects.append(ProcessChanged(lane, reason))
                     effects.extend(_told(self._mapper.restart(lane)))
                 case Lost(messages):
+                    if not restarts:
+                        self._sources[lane].fell_short()
                     effects.extend(_told(self._lose(lane, messages)))
                 case Known():
                     if self.all_known:
@@ -169,7 +181,7 @@ class EventPath:
                     effects.append(CloseReplay(lane))
         return effects
 
-    def _apply(self, lane: int, payload: bytes, now: float) -> list[Report]:
+    def _apply(self, lane: int, payload: bytes, now: float, *, is_of_present_process: bool) -> list[Report]:
         try:
             batch = decode_batch(payload)
         except UnreadableBatchError as error:
@@ -180,11 +192,20 @@ class EventPath:
                 why=error.reason,
                 length=error.length,
             )
-            return []
+            if is_of_present_process:
+                self._sources[lane].fell_short()
+            return self._answer_loss(lane, 1)
         self.last_event_time_s = max(self.last_event_time_s, batch.time_s)
         reports = self._mapper.apply(lane, batch, now)
-        if any(type(event) is AllCleared for event in batch.events):
-            self._sources[lane].cleared()
+        source, clear = self._sources[lane], _last_clear(batch.events)
+        if clear is not None and is_of_present_process:
+            source.cleared()
+        # A removal that cannot be read would leave its blocks credited for ever.
+        since = batch.events if clear is None else batch.events[clear:]
+        if any(isinstance(event, Malformed) and event.takes_away for event in since):
+            if is_of_present_process:
+                source.fell_short()
+            reports += self._answer_loss(lane, 1)
         return reports
 
     def _lose(self, lane: int, messages: int) -> list[Report]:
@@ -195,6 +216,9 @@ class EventPath:
             missed=messages,
             on_gap=self._on_gap,
         )
+        return self._answer_loss(lane, messages)
+
+    def _answer_loss(self, lane: int, messages: int) -> list[Report]:
         match self._on_gap:
             case "mark":
                 return self._mapper.doubt(lane, messages)
@@ -202,6 +226,11 @@ class EventPath:
                 return self._mapper.restart(lane)
             case "keep":
                 return []
+
+
+def _last_clear(events: Sequence[Event]) -> int | None:
+    """Index of the last event that emptied the engine's cache."""
+    return max((index for index, event in enumerate(events) if type(event) is AllCleared), default=None)
 
 
 def _told(reports: list[Report]) -> list[Effect]:

@@ -77,9 +77,10 @@ class Unknown(msgspec.Struct, frozen=True, gc=False):
 
 
 class Malformed(msgspec.Struct, frozen=True, gc=False):
-    """An event that cannot be read, and why."""
+    """An event that cannot be read, and why. `takes_away` unless it is known to be no removal."""
 
     reason: str
+    takes_away: bool = False
 
 
 Event = Stored | Removed | AllCleared | Unknown | Malformed
@@ -153,15 +154,21 @@ def _decode_event(raw: msgspec.Raw) -> Event:
     try:
         value = _any.decode(raw)
     except (msgspec.DecodeError, RecursionError):
-        return Malformed("not_msgpack")
+        return Malformed("not_msgpack", takes_away=True)
     try:
         if type(value) is dict:
             return _from_map(value)
         if type(value) is list:
             return _from_array(value)
     except _MalformedEventError as error:
-        return Malformed(error.reason)
-    return Malformed("not_map_or_tuple")
+        return Malformed(error.reason, takes_away=_tag_of(value) != "BlockStored")
+    return Malformed("not_map_or_tuple", takes_away=True)
+
+
+def _tag_of(event: dict[Any, Any] | list[Any]) -> Any:
+    if isinstance(event, dict):
+        return event.get("type")
+    return event[0] if event else None
 
 
 def _from_map(event: dict[Any, Any]) -> Event:

@@ -228,6 +228,10 @@ class Source:
         if self._replay is None:
             self._process.catching_up = False
 
+    def fell_short(self) -> None:
+        """Not everything that the engine did is known from here on."""
+        self._process.all_known = False
+
     def message(self, frame: Frame, now: float) -> list[Action]:
         """A live message."""
         self._diary.count("messages")
