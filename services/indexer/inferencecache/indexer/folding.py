@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 import time
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Iterator
 from functools import lru_cache
+from typing import Final
 
 from inferencecache.core.index.fold import Fold, Folded, LogMessage, ResyncWanted
 from inferencecache.core.log import Log, Reader, StreamMessage
@@ -18,13 +20,18 @@ from inferencecache.schemas.senders import ControlSender, Sender
 _NOBODY = ControlSender("r")
 """Stands for the sender of a message that is dropped anyway."""
 
+SLICE_S: Final = 0.01
+"""Of folding, after which whatever else the process does has its turn; a message is folded whole."""
+
 Hold = Callable[[], bool]
 
 
 class Folding:
     """Feeds a fold from its stream. While `is_held()` nothing is folded and little more is read.
 
-    `on_folded` is called after every list of messages with what producers should be asked.
+    Messages are folded as they come. What takes longer than `slice_s` at once waits for its next turn,
+    in order, and the reader pauses until all is folded. `on_folded` is called after every turn with what
+    producers should be asked.
     """
 
     def __init__(
@@ -38,13 +45,17 @@ class Folding:
         on_open: Callable[[int], None],
         on_folded: Callable[[list[ResyncWanted]], None],
         on_lost: Callable[[Lost], None],
+        slice_s: float = SLICE_S,
     ) -> None:
         self.fold = fold
         self._is_held = is_held
         self._on_folded = on_folded
         self._on_open = on_open
-        self._waiting: list[StreamMessage] = []
+        self._slice_s = slice_s
+        self._waiting: deque[StreamMessage] = deque()
+        self._turn = asyncio.Event()
         self._head_at = time.monotonic()
+        self._is_at_head = False
         self.caught_up = False
         """Has the fold been at the head of the log since it began?"""
         self.bytes_folded = 0
@@ -54,7 +65,10 @@ class Folding:
 
     async def run(self) -> None:
         """Fold until the log is lost, or until cancelled."""
-        await self.reader.run()
+        async with asyncio.TaskGroup() as group:
+            waiting = group.create_task(self._fold_waiting())
+            await self.reader.run()
+            waiting.cancel()
 
     @property
     def pending(self) -> int:
@@ -63,39 +77,56 @@ class Folding:
 
     @property
     def waiting(self) -> int:
-        """Messages that are here and held back."""
+        """Messages that are here and not folded: held back, or their turn has not come."""
         return len(self._waiting)
 
     def lag_s(self) -> float:
         """Time since the fold was last at the head of the log; no clock but this process's counts."""
-        return time.monotonic() - self._head_at if self.pending else 0.0
+        return time.monotonic() - self._head_at if self.pending and not self._is_at_head else 0.0
 
     def release(self) -> None:
         """Nothing is held back any more: fold what has waited."""
         if self._waiting and not self._is_held():
-            waiting, self._waiting = self._waiting, []
-            self._fold(waiting)
-            self.reader.resume()
+            self._turn.set()
+
+    async def _fold_waiting(self) -> None:
+        while True:
+            await self._turn.wait()
+            self._turn.clear()
+            while self._waiting and not self._is_held():
+                self._fold()
+                await asyncio.sleep(0)
+            if not self._waiting:
+                self.reader.resume()
 
     def _opened(self, pending: int) -> None:
-        if pending == 0:
+        self._is_at_head = False
+        if pending == 0 and not self._waiting:
             self._at_head()
         self._on_open(pending)
 
     def _at_head(self) -> None:
-        self.caught_up = True
+        self.caught_up = self._is_at_head = True
         self._head_at = time.monotonic()
 
     def _deliver(self, messages: list[StreamMessage]) -> None:
-        if self._waiting or self._is_held():
-            self._waiting += messages
+        if self._is_at_head:
+            self._is_at_head, self._head_at = False, time.monotonic()
+        is_next = not self._waiting
+        self._waiting += messages
+        if is_next and not self._is_held():
+            self._fold()
+        if self._waiting:
             self.reader.pause()
-        else:
-            self._fold(messages)
+            self._turn.set()
 
-    def _fold(self, messages: list[StreamMessage]) -> None:
+    def _fold(self) -> None:
+        """Fold what waits, for one turn."""
+        end = time.monotonic() + self._slice_s
         wanted: list[ResyncWanted] = []
-        for message in messages:
+        pending = 0
+        while self._waiting:
+            message = self._waiting.popleft()
             folded = self.fold.fold(_read(message))
             wanted += folded.wanted
             self.bytes_folded += len(message.payload)
@@ -104,7 +135,10 @@ class Folding:
                 self.dropped[folded.dropped] += 1
             for reason, count in _left_out(folded):
                 self.dropped[reason] += count
-        if messages[-1].pending == 0:
+            pending = message.pending
+            if time.monotonic() >= end:
+                break
+        if pending == 0 and not self._waiting:
             self._at_head()
         self._on_folded(wanted)
 
