@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferencecache.router.packing import pack
+from inferencecache.router.packing import MOST_RECORDS, pack
 from inferencecache.router.translate import records_of_event, records_of_update
 from inferencecache.schemas.ids import AdapterId, HashScheme
 from inferencecache.schemas.records import (
@@ -223,3 +223,10 @@ def test_an_update_that_fits_is_one_batch_and_nothing_is_one_too() -> None:
     records = list(records_of_update(update(*[PrefixEntry(prefix_hash=b"p", token_count=1)] * 50)))
     assert list(pack(records, 100_000)) == [encode_batch(Batch(records=tuple(records)))]
     assert list(pack([], 100_000)) == [encode_batch(Batch())]
+
+
+def test_very_many_records_are_several_batches_however_small_they_are() -> None:
+    records = [Stats(timestamp_us=number) for number in range(2 * MOST_RECORDS + 1)]
+    batches = [decode_batch(payload).batch.records for payload in pack(records, 1_000_000)]
+    assert [len(batch) for batch in batches] == [MOST_RECORDS, MOST_RECORDS, 1]
+    assert [record for batch in batches for record in batch] == records

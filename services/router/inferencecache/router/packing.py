@@ -1,7 +1,7 @@
 """Records cut into batches that fit a message of the log.
 
 An update that fits travels as one batch and is applied as a whole [IDX-16]. A larger one becomes
-several, in order.
+several, in order; so does one of very many records, which would keep whoever folds them for long.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from inferencecache.schemas.records import AnyRecord, Batch, Event, Evicted, Sto
 _FIXED_BYTES: Final = 160
 """More than any record needs beside its texts and columns."""
 _COUNT_BYTES: Final = 4
+MOST_RECORDS: Final = 1000
+"""In a batch: some milliseconds of folding, in which an indexer does nothing else."""
 
 
 def pack(records: Iterable[AnyRecord], limit: int) -> Iterator[bytes]:
-    """Encoded batches of at most `limit` bytes, at least one, also for no records.
+    """Encoded batches of at most `limit` bytes and `MOST_RECORDS`, at least one, also for no records.
 
     The limit must leave room for a record's texts; a single record that is larger goes alone.
     """
@@ -28,7 +30,7 @@ def pack(records: Iterable[AnyRecord], limit: int) -> Iterator[bytes]:
     for record in records:
         for piece in _pieces(record, limit - 2 * _FIXED_BYTES):
             piece_size = _size(piece)
-            if batch and size + piece_size > limit:
+            if batch and (size + piece_size > limit or len(batch) == MOST_RECORDS):
                 yield encode_batch(Batch(records=tuple(batch)))
                 batch, size = [], _FIXED_BYTES
             batch.append(piece)
