@@ -52,6 +52,7 @@ REPLICA_UPDATED: Final = 3
 INT64_MIN: Final = -(2**63)
 MOST_TTL_US: Final = 2**62
 MOST_ACCESSES: Final = 2**32 - 1
+MOST_VICTIMS: Final = 4096
 
 
 class Message(Protocol):
@@ -157,6 +158,8 @@ class NaiveFold:
     quotas: dict[str, int] = field(default_factory=dict)
     quota_parts: dict[str, int] = field(default_factory=dict)
     max_entries: int = -1
+    begun_quotas: list[str] = field(default_factory=list)
+    begun_cap: bool = False
     evictions: Counter[tuple[str, str]] = field(default_factory=Counter)
     tenant_evictions: Counter[str] = field(default_factory=Counter)
 
@@ -230,8 +233,8 @@ class NaiveFold:
                 case _:
                     pass
         if any(isinstance(record, Stored | Stats) for record in batch.records):
-            self._enforce_quota(of.tenant)
-            self._enforce_cap()
+            stored = sum(len(r.token_counts) // 4 for r in batch.records if isinstance(r, Stored))
+            self._enforce_cap(self._enforce_quota(of.tenant, MOST_VICTIMS + stored))
         return []
 
     # ------------------------------------------------------------------ incarnations
@@ -322,6 +325,7 @@ class NaiveFold:
         self.tick_stamp_ns = position.time_ns
         interval = tick.sweep_interval_s if tick.sweep_interval_s > 0 else DEFAULT_SWEEP_S
         self._sweep(interval, self.ticks % interval)
+        self._go_on()
         self.ticks += 1
 
     def _start_time(self, time_us: int) -> None:
@@ -436,21 +440,45 @@ class NaiveFold:
             if self.time_us - gone_us >= REMEMBER_GONE_US:
                 del self.gone_uids[uid]
 
-    def _enforce_quota(self, tenant: str) -> None:
+    def _go_on(self) -> None:
+        """Ticks go on with what updates have begun to enforce."""
+        left = MOST_VICTIMS
+        for tenant in list(self.begun_quotas):
+            left = self._enforce_quota(tenant, left)
+        if self.begun_cap:
+            self._enforce_cap(left)
+
+    def _enforce_quota(self, tenant: str, most_holds: int) -> int:
+        """Removes keys until so many holds are gone; answers how many of these are left."""
         quota = self.quota(tenant)
+        is_begun = tenant in self.begun_quotas
         if quota is None:
-            return
+            if is_begun:
+                self.begun_quotas.remove(tenant)
+            return most_holds
         prefixes = {key.prefix for key in self.holds if key.tenant == tenant}
 
         def order(prefix: Prefix) -> tuple[int, Prefix]:
             return max(self.effective_us(key) for key in self.holds if key.prefix == prefix), prefix
 
         victims = sorted(prefixes, key=order)[: max(0, len(prefixes) - quota)]
-        self._release(lambda key: key.prefix in victims)
-        self.tenant_evictions[tenant] += len(victims)
+        before = len(self.holds)
+        for victim in victims:
+            if before - len(self.holds) >= most_holds:
+                break
+            for key in [key for key in self.holds if key.prefix == victim]:
+                del self.holds[key]
+            prefixes.remove(victim)
+            self.tenant_evictions[tenant] += 1
+        if len(prefixes) > quota and not is_begun:
+            self.begun_quotas.append(tenant)
+        elif len(prefixes) <= quota and is_begun:
+            self.begun_quotas.remove(tenant)
+        return max(0, most_holds - before + len(self.holds))
 
-    def _enforce_cap(self) -> None:
+    def _enforce_cap(self, most: int) -> None:
         if self.max_entries < 0:
+            self.begun_cap = False
             return
 
         def order(key: HoldKey) -> tuple[int, int, HoldKey]:
@@ -458,7 +486,9 @@ class NaiveFold:
             return access, self.effective_us(key), key
 
         victims = sorted((key for key in self.holds if key.tenant != PROBE_TENANT), key=order)
-        for key in victims[: max(0, len(victims) - self.max_entries)]:
+        over = max(0, len(victims) - self.max_entries)
+        self.begun_cap = over > most
+        for key in victims[: min(over, most)]:
             del self.holds[key]
             self.evictions[self.algorithm(key.tenant), "cap"] += 1
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack, contextmanager
 from unittest.mock import patch
 
 from inferencecache.core.index import eviction, kernels, snapshot, victims
+from tests.oracle import model
 
 
 @contextmanager
@@ -19,6 +20,8 @@ def tight(is_tight: bool = True) -> Iterator[None]:
             (victims, "_RANK", 2),
             (victims, "_COLUMN", 1),
             (eviction, "_SWEPT", kernels.STRETCH),
+            (eviction, "MOST_VICTIMS", 1),
+            (model, "MOST_VICTIMS", 1),
             (snapshot, "CHUNK_BYTES", 64),
             (snapshot, "_HOLDS", 3),
             (snapshot, "_NAMES", 2),

@@ -8,6 +8,7 @@ from random import Random
 
 import pytest
 
+from inferencecache.core.index.eviction import MOST_VICTIMS
 from inferencecache.core.index.fold import Fold
 from inferencecache.core.index.reading import Scope
 from inferencecache.schemas.ids import PROBE_TENANT, AdapterId, HashScheme, ModelId, ReplicaId, TenantId
@@ -66,8 +67,13 @@ class Filling:
         """Lower the cap step by step."""
         for size in sizes:
             self.log.budget(size)
-            self.log.report("other", Stats())
+            self.update("other")
         self.step()
+
+    def update(self, replica: str) -> None:
+        """Report as often as it takes to evict everything."""
+        for _ in range(1 + len(self.ages_s) // MOST_VICTIMS):
+            self.log.report(replica, Stats())
 
 
 def hash_of(number: int) -> bytes:
@@ -99,7 +105,7 @@ def test_a_quota_takes_the_oldest_keys_first_however_much_others_hold(others: in
     order = sorted(range(MANY), key=lambda number: (-filling.ages_s[number], number))
     for quota in (MANY - 1, MANY - 70, 500):
         filling.log.apply_policy(quotas=[TenantQuota(TENANT, quota)])
-        filling.log.report("r0", Stats())
+        filling.update("r0")
     filling.step()
     assert filling.left() == sorted(order[-500:])
     assert filling.fold.tenant_evictions == {"t": MANY - 500}

@@ -4,6 +4,14 @@ Policies, quotas and budgets come as records, so every fold of a log evicts the 
 it is applied: a new time to live or algorithm concerns everything that is held [IDX-54, IDX-155]. What is
 evicted leaves through the writer and so reaches the next delta.
 
+One record evicts at most `MOST_VICTIMS` holds for quota and cap, and as many more as it stored, so that its
+cost does not grow with the index: an enforcement that has more to do is *begun*. It goes on, in the same
+order, with the next updates (of the tenant; of anybody for the cap) and, for the index to get there
+without any, at every tick, until the count equals the quota or the cap [IDX-151, IDX-157]. Ticks begin
+none, so a lowered quota or cap still waits for the next update [IDX-162]. In steady state nothing is ever
+left over: a batch evicts what it stored. What is begun is part of the fold's state, so every fold evicts
+the same.
+
 The age that a hold is evicted by counts, as everywhere, from the later of its last store and its replica's
 last `Alive` if it is certain; hashes of different width classes are ordered by class.
 """
@@ -14,6 +22,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Final, Literal
 
+import msgspec
 import numpy as np
 
 from inferencecache.core.index import kernels
@@ -33,9 +42,18 @@ MOST_TTL_US: Final = 1 << 62
 """The sum of a time and a time to live is to fit 64 bits."""
 DEFAULT_SWEEP_S: Final = 60
 UNBOUNDED: Final = -1
+MOST_VICTIMS: Final = 1 << 12
+"""How many holds a record evicts for quota and cap besides as many as it stored, a quota's last key whole."""
 _SWEPT: Final = 1 << 15
 
 Algorithm = Literal["lru", "lfu"]
+
+
+class Begun(msgspec.Struct, array_like=True, frozen=True):
+    """Enforcements that were left with more to do: of the cap, and of tenants' quotas in their order."""
+
+    cap: bool = False
+    tenants: tuple[TenantId, ...] = ()
 
 
 class Eviction:
@@ -59,6 +77,7 @@ class Eviction:
         self._quotas: dict[str, int] = {}
         self._parts: dict[str, int] = {}
         self._cap = UNBOUNDED
+        self.begun = Begun()
         self._spaces = Labels()
         self._replicas = Labels()
         self._victims.restart()
@@ -147,17 +166,55 @@ class Eviction:
 
     # -------------------------------------------------------------------------------- enforcing
 
-    def enforce(self, tenant: TenantId) -> None:
-        """An update of the tenant was applied: first its quota, then the cap [IDX-16, IDX-151, IDX-157]."""
-        quota = self.quota(tenant)
-        known = self._view.holders.tenants.get(tenant)
-        if quota is not None and known is not None and known.keys > quota:
-            for removed in self._victims.keys(tenant, known.keys - quota):
+    def enforce(self, tenant: TenantId, stored: int) -> None:
+        """An update of the tenant was applied, with so many holds: first its quota, then the cap
+        [IDX-16, IDX-151, IDX-157].
+        """
+        left = self._enforce_quota(tenant, MOST_VICTIMS + stored)
+        self._enforce_cap(left)
+
+    def go_on(self) -> None:
+        """A tick: go on with what was begun."""
+        left = MOST_VICTIMS
+        for tenant in self.begun.tenants:
+            left = self._enforce_quota(tenant, left)
+        if self.begun.cap:
+            self._enforce_cap(left)
+
+    def _enforce_quota(self, tenant: TenantId, most_holds: int) -> int:
+        """Answers how many holds are left to go."""
+        over = self._over_quota(tenant)
+        if over > 0:
+            for removed in self._victims.keys(tenant, over, most_holds):
                 self.tenant_evictions[tenant] += removed.victims
                 self._write.remove(removed)
-        if self._cap >= 0 and self._view.entries > self._cap:
-            for removed in self._victims.holds(self._view.entries - self._cap):
+                most_holds -= len(removed.columns.keys)
+        self._note_begun(tenant)
+        return max(0, most_holds)
+
+    def _over_quota(self, tenant: TenantId) -> int:
+        """How many keys the tenant has over its quota."""
+        quota, known = self.quota(tenant), self._view.holders.tenants.get(tenant)
+        return 0 if quota is None or known is None else max(0, known.keys - quota)
+
+    def _note_begun(self, tenant: TenantId) -> None:
+        begun = self.begun.tenants
+        is_begun = self._over_quota(tenant) > 0
+        if is_begun != (tenant in begun):
+            begun = (*begun, tenant) if is_begun else tuple(name for name in begun if name != tenant)
+            self.begun = Begun(self.begun.cap, begun)
+
+    def _enforce_cap(self, most: int) -> None:
+        if self._over_cap():
+            for removed in self._victims.holds(min(most, self._over_cap())):
                 self._remove(removed, "cap")
+        is_begun = self._over_cap() > 0
+        if is_begun != self.begun.cap:
+            self.begun = Begun(is_begun, self.begun.tenants)
+
+    def _over_cap(self) -> int:
+        """How many holds there are over the cap."""
+        return 0 if self._cap < 0 else max(0, self._view.entries - self._cap)
 
     def _remove(self, removed: Removed, reason: Literal["ttl", "cap"]) -> None:
         for name, holds in self._write.remove(removed):

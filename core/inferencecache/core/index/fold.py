@@ -17,7 +17,7 @@ import msgspec
 
 from inferencecache.core.index.changes import MAX_BYTES, ChangeLog
 from inferencecache.core.index.clock import SECOND_US, LogClock
-from inferencecache.core.index.eviction import DEFAULT_SWEEP_S, Eviction
+from inferencecache.core.index.eviction import DEFAULT_SWEEP_S, Begun, Eviction
 from inferencecache.core.index.holders import Replica
 from inferencecache.core.index.keys import MalformedHashesError, key_array
 from inferencecache.core.index.view import View
@@ -139,8 +139,18 @@ class Fold:
         """Keys evicted for a quota by tenant, since this process began."""
         return self._eviction.tenant_evictions
 
+    @property
+    def begun(self) -> Begun:
+        """Enforcements of quotas and of the cap that go on at the next tick."""
+        return self._eviction.begun
+
     def recall(
-        self, clock: LogClock, gone_uids: dict[str, int], policy: PolicyApplied, budget: Budget
+        self,
+        clock: LogClock,
+        gone_uids: dict[str, int],
+        policy: PolicyApplied,
+        budget: Budget,
+        begun: Begun,
     ) -> None:
         """Go on with what a snapshot kept."""
         self.clock = clock
@@ -149,6 +159,7 @@ class Fold:
         self.budget = budget
         self._eviction.apply_policy(policy)
         self._eviction.apply_budget(budget)
+        self._eviction.begun = begun
 
     def fold(self, message: LogMessage) -> Folded:
         """Take the next message of the log."""
@@ -178,7 +189,7 @@ class Fold:
         self._write.set_row(replica, heard)
         observed_us = self.clock.observed(message_us, batch.age_ms)
         is_literal = sender.channel == "g"
-        malformed, misplaced, is_update = decoded.malformed, 0, False
+        malformed, misplaced, is_update, stored = decoded.malformed, 0, False, 0
         for record in batch.records:
             time_us = observed_us
             if is_literal and isinstance(record, _TIMED) and record.timestamp_us:
@@ -187,6 +198,7 @@ class Fold:
                 case Stored():
                     malformed += not self._store(replica, record, time_us)
                     is_update = True
+                    stored += len(record.token_counts) // 4
                 case Evicted():
                     malformed += not self._evict(replica, record)
                 case Stats():
@@ -211,7 +223,7 @@ class Fold:
         if row is not heard:
             self._write.set_row(replica, row)
         if is_update:
-            self._eviction.enforce(name.tenant)
+            self._eviction.enforce(name.tenant, stored)
         return Folded((), None, malformed, misplaced, decoded.unknown)
 
     def _store(self, replica: Replica, record: Stored, seen_us: int) -> bool:
@@ -338,6 +350,7 @@ class Fold:
             for life in self.lives.values():
                 life.gone_us = None if life.gone_us is None else time_us
         self._eviction.sweep(time_us, interval_s, (self.clock.ticks - 1) % interval_s)
+        self._eviction.go_on()
         self._forget_rows(time_us)
         self._forget_gone(time_us)
 

@@ -937,6 +937,12 @@ def collect(nodes, holders, slots, access, due, counts, tenant, candidates, heap
         if _effective(nodes, holders, node) > latest:
             continue
         if by_key:
+            # No key is before its holds: what ties with the bound in time is left out before any probe.
+            _order_hold(nodes, holders, access, node, heap, 0)
+            heap[0]["count"] = np.uint32(0)
+            heap[0]["replica"] = 0
+            if _precedes(bound, 0, heap, 0):
+                continue
             if _first_of(nodes, holders, slots, numbers, node) != node:
                 continue
             _order_key(nodes, holders, node, heap, 0)
@@ -980,12 +986,13 @@ def offer(nodes, holders, slots, access, due, counts, tenant, holder, keys, heap
     return size
 
 
-@kernel(_difference, *_table, _i64, _i64, _orders, _orders, _i64s, _i32s, _u64s, _i32s)
+@kernel(_difference, *_table, _i64, _i64, _i64, _orders, _orders, _i64s, _i32s, _u64s, _i32s)
 def evict(
-    nodes, holders, slots, access, due, counts, tenant, most, heap, bound, state, owners, keys, vanished
-):
+    nodes, holders, slots, access, due, counts, tenant, most, most_holds, heap, bound, state,
+    owners, keys, vanished,
+):  # fmt: skip
     """Remove the first `most` holds of ANY tenant, or keys of one with all their holds, as long as the heap
-    knows which.
+    knows which and until `most_holds` are gone; a key goes as a whole.
 
     What has moved back since it was offered is put back there, or passed over when that is behind the
     bound; what has moved forward was offered again, and so was a hold that has come to use a node of one
@@ -997,7 +1004,7 @@ def evict(
     entry, access_entry = _ZERO, _ZERO
     written, gone_keys, done = 0, 0, 0
     size = state[0]
-    while done < most and size > 0:
+    while done < most and written < most_holds and size > 0:
         node = np.int64(heap[1]["node"])
         is_valid = nodes[node]["holder"] != NONE and _is_of(holders, nodes[node]["holder"], tenant)
         if is_valid:

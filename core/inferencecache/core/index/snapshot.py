@@ -19,6 +19,7 @@ import numpy as np
 from xxhash import xxh3_64, xxh3_64_intdigest
 
 from inferencecache.core.index.clock import LogClock
+from inferencecache.core.index.eviction import Begun
 from inferencecache.core.index.fold import Fold, Life
 from inferencecache.core.index.holders import Holder
 from inferencecache.core.index.table import AccessColumns, Columns
@@ -100,12 +101,15 @@ class _Lives(_Section, frozen=True, tag=6):
 
 
 class _Memory(_Section, frozen=True, tag=7):
-    """What the fold keeps besides: clock, uids of deleted pods, policy and budget in force."""
+    """What the fold keeps besides: clock, uids of deleted pods, policy and budget in force, and what of them
+    is being enforced.
+    """
 
     clock: LogClock
     gone_uids: dict[str, int]
     policy: PolicyApplied
     budget: Budget
+    begun: Begun = Begun()
 
 
 class _End(_Section, frozen=True, tag=8):
@@ -183,7 +187,7 @@ def _sections(fold: Fold, delta: Position, partition: str) -> Iterator[_Section]
         yield _Accesses(*(column.tobytes() for column in accesses))
     for lives in _parts(list(fold.lives.items())):
         yield _Lives(lives)
-    yield _Memory(fold.clock, fold.gone_uids, fold.policy, fold.budget)
+    yield _Memory(fold.clock, fold.gone_uids, fold.policy, fold.budget, fold.begun)
 
 
 def _parts(items: Sequence[_T]) -> Iterator[tuple[_T, ...]]:
@@ -323,7 +327,7 @@ class SnapshotDecoder:
             case _Lives():
                 fold.lives.update(section.lives)
             case _Memory():
-                fold.recall(section.clock, section.gone_uids, section.policy, section.budget)
+                fold.recall(section.clock, section.gone_uids, section.policy, section.budget, section.begun)
 
     def _check(self, owners: np.ndarray, *columns: np.ndarray) -> None:
         if any(len(column) != len(owners) for column in columns):

@@ -89,18 +89,28 @@ class VictimQueue:
             *self._table.arrays, self._number, holder, keys, self._heap, self._size, self._bound
         )
 
-    def take(self, most: int) -> Iterator[Removed]:
-        """Remove the first `most` holds or keys, if there are so many; to be read to its end."""
+    def take(self, most: int, most_holds: int) -> Iterator[Removed]:
+        """Remove the first `most` holds or keys, if there are so many, until `most_holds` holds are gone; a
+        key goes as a whole. To be read to its end.
+        """
         columns = self._room()
-        while most > 0:
+        while most > 0 and most_holds > 0:
             if not self._size and not self._fill():
                 return
             self._state[0] = self._size
             difference: Difference = kernels.evict(
-                *self._table.arrays, self._number, most, self._heap, self._bound, self._state, *columns
+                *self._table.arrays,
+                self._number,
+                most,
+                most_holds,
+                self._heap,
+                self._bound,
+                self._state,
+                *columns,
             )
             self._size, victims, holds = self._state.tolist()
             most -= victims
+            most_holds -= holds
             if holds:
                 yield Removed(columns.first(holds), difference, victims)
 
@@ -167,14 +177,16 @@ class Victims:
 
     def holds(self, most: int) -> Iterator[Removed]:
         """Remove the holds that the cap evicts first [IDX-152]."""
-        return self._of_cap.take(most)
+        return self._of_cap.take(most, most)
 
-    def keys(self, tenant: TenantId, most: int) -> Iterator[Removed]:
-        """Remove the keys that the tenant's quota evicts first, with all their holds [IDX-158]."""
+    def keys(self, tenant: TenantId, most: int, most_holds: int) -> Iterator[Removed]:
+        """Remove the keys that the tenant's quota evicts first, with all their holds, until so many holds
+        are gone [IDX-158].
+        """
         queue = self._of_tenant.get(tenant)
         if queue is None:
             queue = self._of_tenant[tenant] = VictimQueue(self._view, tenant)
-        return queue.take(most)
+        return queue.take(most, most_holds)
 
     def keep(self, tenants: Container[str]) -> None:
         """Only these tenants have a quota."""
