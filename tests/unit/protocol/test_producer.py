@@ -272,6 +272,27 @@ def test_a_waiting_sample_is_replaced_by_a_newer_one_and_a_sent_one_is_resent() 
     assert batch_of(actions).records == (Stats(requests_running=3),)
 
 
+@pytest.mark.rule("SUB-146")
+@pytest.mark.parametrize("newer", [False, True])
+def test_a_sample_in_flight_when_it_begins_anew_follows_unless_there_is_a_newer_one(newer: bool) -> None:
+    machine = begun(producer())
+    machine.certain = True
+    machine.submit([stored(1)], 1.0, 1.0)
+    machine.submit_stats(Stats(requests_running=1), 1.0, 1.0)
+    begun_anew = machine.begin_anew("requested", 2.0)
+    assert machine.beginning
+    if newer:
+        assert machine.submit_stats(Stats(requests_running=2), 2.5, 2.5) == []
+    alive = acknowledge(machine, begun_anew, 3.0)
+    assert batch_of(alive).records == (Alive(),)
+    assert machine.live
+    sample = acknowledge(machine, alive, 3.5)
+    assert batch_of(sample).records == (Stats(requests_running=2 if newer else 1),)
+    assert batch_of(sample).age_ms == (1000 if newer else 2500)
+    assert acknowledge(machine, sample, 4.0)[0] == StatsStored()
+    assert machine.idle
+
+
 def test_a_sample_rides_with_records_that_are_about_to_leave() -> None:
     machine = begun(producer())
     first = machine.submit([stored(1)], 1.0, 1.0)

@@ -42,6 +42,14 @@ def test_an_orphan_is_told_once_its_parent_becomes_known() -> None:
     assert listener.diary.total("orphans_chained") == 2
 
 
+def test_an_orphan_that_does_not_fit_its_parent_is_not_counted_as_chained() -> None:
+    listener = Listener()
+    assert hear(listener, store([2], range(5, 8), parent=1)) == []
+    assert hear(listener, store([1], range(1, 5))) == [add(K1, 4)]
+    assert listener.diary.total("token_mismatch") == 1
+    assert listener.diary.total("orphans_chained") == 0
+
+
 def test_an_orphan_does_not_fix_the_block_size() -> None:
     listener = Listener()
     hear(listener, store([3], range(1, 9), 8, parent=99))

@@ -129,7 +129,7 @@ class _Parcel:
 class _Sent(NamedTuple):
     publish: Publish
     is_begin: bool
-    with_stats: bool
+    stats: Group | None
 
 
 class Producer:
@@ -177,6 +177,11 @@ class Producer:
     def waiting_records(self) -> int:
         """News that wait to be sent."""
         return sum(len(parcel.records) for parcel in self._outbox if not parcel.restated)
+
+    @property
+    def beginning(self) -> bool:
+        """Is an incarnation's `Begin` still on its way into the log?"""
+        return self._phase == "beginning"
 
     @property
     def live(self) -> bool:
@@ -272,14 +277,15 @@ class Producer:
         self._retry_wait = FIRST_RETRY_S
         self._last_subject_sequence = sequence
         self.counters["published_batches"] += 1
-        out: list[Action] = [StatsStored()] if sent.with_stats else []
+        out: list[Action] = [StatsStored()] if sent.stats is not None else []
         if sent.is_begin:
             self._phase = "live"
             self._begun_at, self._begun_time = sequence, now
             # Old blocks are told with their age; without this they would be stale until the next one.
             self._alive_at = now
             if self.certain:
-                out.extend(self._send(self._take_due(now), now, now))
+                self._alive_at = now + self._settings.alive_interval_s
+                out.extend(self._send((Alive(),), now, now))
             return [*out, TellState()]
         return [*out, *self._pump(now)]
 
@@ -326,6 +332,8 @@ class Producer:
         self._phase = "beginning"
         self._sequence = 0
         self._outbox.clear()
+        if self._stats is None and self._in_flight is not None:
+            self._stats = self._in_flight.stats
         self._in_flight = self._retry_at = None
         sent = self._send((self.begin,), now, now, expect=self._last_subject_sequence)
         return [Begun(self.incarnation, reason), *sent]
@@ -387,7 +395,8 @@ class Producer:
             )
         )
         publish = Publish(self._subject, payload, f"{self.incarnation}.{self._sequence}", expect)
-        self._in_flight = _Sent(publish, expect is not None, any(type(r) is Stats for r in records))
+        sample = next((Group(observed_at, (record,)) for record in records if type(record) is Stats), None)
+        self._in_flight = _Sent(publish, expect is not None, sample)
         return [publish]
 
 

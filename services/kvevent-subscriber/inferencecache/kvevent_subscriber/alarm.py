@@ -6,12 +6,15 @@ import asyncio
 import time
 from collections.abc import Callable
 
+from inferencecache.kvevent_subscriber.failures import Failures
+
 
 class Alarm:
     """Calls `ring` on the event loop at the time last set, once. Times are `time.monotonic`."""
 
-    def __init__(self, ring: Callable[[], None]) -> None:
+    def __init__(self, ring: Callable[[], None], failures: Failures) -> None:
         self._ring = ring
+        self._failures = failures
         self._at: float | None = None
         self._handle: asyncio.TimerHandle | None = None
 
@@ -34,4 +37,7 @@ class Alarm:
 
     def _due(self) -> None:
         self._handle = self._at = None
-        self._ring()
+        try:
+            self._ring()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is the owner's to raise
+            self._failures.note(error)

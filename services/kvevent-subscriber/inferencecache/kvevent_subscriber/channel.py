@@ -27,6 +27,7 @@ from inferencecache.kvevent_subscriber.event_path import (
     ProcessChanged,
     Tell,
 )
+from inferencecache.kvevent_subscriber.failures import Failures
 from inferencecache.kvevent_subscriber.records import records_of
 from inferencecache.kvevent_subscriber.reports import (
     Added,
@@ -86,31 +87,39 @@ class Channel:
             replays=all(self._replay_endpoints),
             replay_timeout_s=settings.replay_timeout_s,
         )
-        self.uplink = Uplink(Producer(self._begin(""), settings.producer), replica, self._full_state)
+        self._failures = Failures()
+        self.uplink = Uplink(
+            Producer(self._begin(""), settings.producer), replica, self._full_state, self._failures
+        )
         self._processes = [""] * len(self.ranks)
         self._seen_before = [False] * len(self.ranks)
         self._proving: list[asyncio.Task[None] | None] = [None] * len(self.ranks)
         self._replaying: list[asyncio.Task[None] | None] = [None] * len(self.ranks)
-        self._alarm = Alarm(lambda: self._carry_out(self.path.tick(time.monotonic())))
+        self._alarm = Alarm(lambda: self._carry_out(self.path.tick(time.monotonic())), self._failures)
         self._warnings = WarningLog(logger)
 
     async def run(self) -> None:
-        """Read the engine's sockets until cancelled."""
+        """Read the engine's sockets until cancelled, or until anything of this replica fails [SUB-185]."""
         try:
-            async with asyncio.TaskGroup() as tasks:
-                for lane in range(len(self.ranks)):
-                    tasks.create_task(self._live_socket(lane).run())
-                tasks.create_task(self._warn_of_silence())
+            await self._failures.guard(self._read())
         finally:
             self._alarm.cancel()
             for task in (*self._proving, *self._replaying):
                 if task is not None:
                     task.cancel()
 
+    async def _read(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for lane in range(len(self.ranks)):
+                tasks.create_task(self._live_socket(lane).run())
+            tasks.create_task(self._warn_of_silence())
+
     def counters(self) -> Counter[tuple[str, str]]:
         """Every counter of this replica, by name and reason."""
         producer = self.uplink.producer.counters
-        return self.diary.counters + Counter({(name, ""): amount for name, amount in producer.items()})
+        delivered = Counter({(name, ""): amount for name, amount in producer.items()})
+        delivered["records", "stats"] = self.uplink.stats_delivered
+        return self.diary.counters + delivered
 
     def engine_is(self, process: str) -> None:
         """The engine's metrics page says which process it is."""
@@ -138,7 +147,7 @@ class Channel:
         if self._seen_before[lane]:
             self._stop(self._proving, lane)
             self._carry_out(self.path.reconnecting(lane, time.monotonic()))
-            self._proving[lane] = asyncio.get_running_loop().create_task(self._prove(lane))
+            self._proving[lane] = self._failures.start(self._prove(lane))
         else:
             self._seen_before[lane] = True
             self._carry_out(self.path.connected(lane, time.monotonic(), None))
@@ -165,7 +174,7 @@ class Channel:
             first,
             lambda parts: self._replayed(lane, task, parts),
         )
-        task = self._replaying[lane] = asyncio.get_running_loop().create_task(exchange)
+        task = self._replaying[lane] = self._failures.start(exchange)
 
     def _replayed(self, lane: int, exchange: asyncio.Task[None], parts: Parts) -> None:
         # An exchange that was ended may still have messages at hand.

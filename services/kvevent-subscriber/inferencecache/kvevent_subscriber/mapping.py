@@ -246,13 +246,13 @@ class Mapper:
         while pending:
             current = pending.popleft()
             self._store_one(lane, current, now, out)
+            if current is not event and all(hash_ in known for hash_ in current.hashes):
+                self._diary.count("orphans_chained")
             if not len(lane.orphans):
                 break
             for hash_ in current.hashes:
                 if hash_ in known:
-                    released = list(lane.orphans.release(hash_))
-                    self._diary.count("orphans_chained", len(released))
-                    pending.extend(released)
+                    pending.extend(lane.orphans.release(hash_))
         while len(self._blocks) > self._settings.max_tracked_blocks:
             self._diary.count("overflow_dropped")
             self._withdraw(self._blocks.next_to_go(), out)

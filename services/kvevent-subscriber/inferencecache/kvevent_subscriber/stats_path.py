@@ -82,7 +82,6 @@ class StatsPath:
             _show(signal.failed(error.reason), channel)
             return
         channel.engine_is(page.started)
-        channel.diary.count("records", reason="stats")
         channel.uplink.submit_stats(deriver.derive(page))
         try:
             async with asyncio.timeout(DELIVERY_LIMIT_S):

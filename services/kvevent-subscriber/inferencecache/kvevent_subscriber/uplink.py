@@ -19,6 +19,7 @@ from inferencecache.core.protocol.producer import (
 )
 from inferencecache.core.service import get_logger
 from inferencecache.kvevent_subscriber.alarm import Alarm
+from inferencecache.kvevent_subscriber.failures import Failures
 from inferencecache.schemas.records import AnyRecord, Stats
 from inferencecache.schemas.requests import ResyncRequest
 
@@ -30,16 +31,27 @@ logger = get_logger("uplink")
 
 
 class Uplink:
-    """One replica's producer over the process's connection, which may come later than the first records."""
+    """One replica's producer over the process's connection, which may come later than the first records.
 
-    def __init__(self, producer: Producer, replica: str, full_state: Callable[[float], list[Group]]) -> None:
+    What publishing fails with, other than a server's refusal, goes to `failures`.
+    """
+
+    def __init__(
+        self,
+        producer: Producer,
+        replica: str,
+        full_state: Callable[[float], list[Group]],
+        failures: Failures,
+    ) -> None:
         self.producer = producer
         self.stats_stored = asyncio.Event()
+        self.stats_delivered = 0
+        self._failures = failures
         self._replica = replica
         self._full_state = full_state
         self._log: asyncio.Future[Log] = asyncio.get_running_loop().create_future()
         self._publishing: asyncio.Task[None] | None = None
-        self._alarm = Alarm(lambda: self._do(producer.tick(time.monotonic())))
+        self._alarm = Alarm(lambda: self._do(producer.tick(time.monotonic())), failures)
         self._changed = asyncio.Event()
 
     def attach(self, log: Log) -> None:
@@ -74,8 +86,11 @@ class Uplink:
 
     async def drain(self) -> None:
         """Send what waits, until all of it is in the log."""
+        await self._failures.guard(self._drain())
+
+    async def _drain(self) -> None:
         self._do(self.producer.drain(time.monotonic()))
-        while self.producer.live and not self.producer.idle:
+        while self.producer.beginning or (self.producer.live and not self.producer.idle):
             self._changed.clear()
             await self._changed.wait()
 
@@ -95,6 +110,7 @@ class Uplink:
                     now = time.monotonic()
                     self._do(self.producer.restate(self._full_state(now), now))
                 case StatsStored():
+                    self.stats_delivered += 1
                     self.stats_stored.set()
                 case Begun(incarnation, reason):
                     if reason == "start":
@@ -121,7 +137,7 @@ class Uplink:
     def _publish(self, publish: Publish) -> None:
         if self._publishing is not None:
             self._publishing.cancel()
-        self._publishing = asyncio.get_running_loop().create_task(self._store(publish))
+        self._publishing = self._failures.start(self._store(publish))
 
     async def _store(self, publish: Publish) -> None:
         log = await asyncio.shield(self._log)
