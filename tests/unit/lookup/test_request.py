@@ -81,6 +81,29 @@ def test_without_chain_matching_there_are_only_exact_keys(
     assert resolve(request(**fields), chain_matching=False) == Resolution(inputs)
 
 
+@pytest.mark.parametrize("chain_matching", [True, False])
+@pytest.mark.parametrize(
+    "fields", [{}, H, P, BROKEN, TOKENS, TEXT, P | TOKENS, H | TEXT, BROKEN | TOKENS, TOKENS | TEXT]
+)
+def test_digests_that_the_caller_has_made_count_as_those_that_are_made_here(
+    fields: dict[str, Any], chain_matching: bool
+) -> None:
+    asked = request(**fields)
+    tokens = asked.tokens_that_count(chain_matching)
+    prepared = asked._replace(digests=prefix_digests(tokens, asked.block_size)) if tokens else asked
+    assert resolve(prepared, chain_matching) == resolve(asked, chain_matching)
+
+
+def test_tokens_count_where_nothing_more_explicit_was_sent_and_only_in_a_bearable_number() -> None:
+    none: list[dict[str, Any]] = [H, P, BROKEN, H | TOKENS, {"token_ids": [5] * (MAX_TOKENS + 1)}, {}]
+    for fields in none:
+        assert not request(**fields).tokens_that_count(chain_matching=True)
+    some: list[dict[str, Any]] = [TOKENS, TEXT, TOKENS | {"prompt_text": "other"}]
+    for fields in some:
+        assert request(**fields).tokens_that_count(chain_matching=True) == range(1000, 1032)
+    assert request(**H | TOKENS).tokens_that_count(chain_matching=False) == range(1000, 1032)
+
+
 def test_the_derived_exact_key_is_the_frozen_one() -> None:
     assert TOKEN_EXACT.exact.hex() == "3d5ff0dd2a93fd39"
 

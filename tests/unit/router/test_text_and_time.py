@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry
 
 from inferencecache.core.fingerprint import prefix_digests
 from inferencecache.router import lookup as lookup_module
-from inferencecache.router.lookup import Lookup
+from inferencecache.router.lookup import QUICK_TOKENS, Lookup
 from inferencecache.router.metrics import ServerMetrics
 from inferencecache.router.models_dir import load_models
 from inferencecache.router.tokenizing import MAX_TEXT_BYTES, Tokenizing
@@ -200,6 +200,37 @@ async def test_what_was_reported_while_a_text_was_tokenized_is_matched(router: R
     await report(router, 64)
     words.gate.set()
     assert (await waiting).reason_code == "PREFIX_MATCH"
+
+
+class Fingerprinting:
+    """`prefix_digests` that waits for `gate`, and tells `entered`."""
+
+    def __init__(self) -> None:
+        self.gate = threading.Event()
+        self.entered = threading.Event()
+
+    def __call__(self, tokens: Sequence[int], block_size: int) -> list[bytes]:
+        assert threading.current_thread() is not threading.main_thread()
+        self.entered.set()
+        self.gate.wait(30)
+        return prefix_digests(tokens, block_size)
+
+
+async def test_many_tokens_are_fingerprinted_beside_other_lookups(
+    router: Router, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fingerprinting = Fingerprinting()
+    monkeypatch.setattr(lookup_module, "prefix_digests", fingerprinting)
+    many = LookupRouteRequest(**SCOPE, token_ids=range(QUICK_TOKENS + 16), adapter_id="a")
+    waiting = asyncio.ensure_future(router.stub.LookupRoute(many))
+    await eventually(fingerprinting.entered.is_set)
+    await report(router, 64)
+    few = LookupRouteRequest(**SCOPE, token_ids=range(QUICK_TOKENS), adapter_id="a")
+    assert (await router.stub.LookupRoute(few)).reason_code == "PREFIX_MATCH"
+    assert not waiting.done()
+    fingerprinting.gate.set()
+    (score,) = (await waiting).replica_scores
+    assert score.matched_tokens == 64
 
 
 # -------------------------------------------------------------------------------------------- time

@@ -20,7 +20,8 @@ DEFAULT_BLOCK_SIZE: Final = 16
 
 class RouteRequest(NamedTuple):
     """A `LookupRoute` request. `prompt_tokens` is what a tokenizer made of `prompt_text`, empty when
-    there is none or it failed; `block_size` is that of the engines, in tokens [WIRE-159].
+    there is none or it failed; `block_size` is that of the engines, in tokens [WIRE-159]. `digests` are
+    those of `tokens_that_count`, when the caller has made them; else `resolve` makes them.
     """
 
     tenant: TenantId
@@ -36,6 +37,7 @@ class RouteRequest(NamedTuple):
     prompt_tokens: Sequence[int] = ()
     ttft_ms: int = 0
     block_size: int = DEFAULT_BLOCK_SIZE
+    digests: Sequence[bytes] | None = None
 
     @property
     def has_all_keys(self) -> bool:
@@ -57,6 +59,13 @@ class RouteRequest(NamedTuple):
         if not self.prompt_text or self.prefix_hash or self.token_ids:
             return False
         return not (chain_matching and (self.block_hashes or self.block_token_counts))
+
+    def tokens_that_count(self, chain_matching: bool) -> Sequence[int]:
+        """The tokens that `resolve` fingerprints; none when it chooses another input, or too many."""
+        if self.prefix_hash or (chain_matching and (self.block_hashes or self.block_token_counts)):
+            return ()
+        tokens = self.token_ids or (self.prompt_tokens if self.prompt_text else ())
+        return tokens if len(tokens) <= MAX_TOKENS else ()
 
 
 class Inputs(NamedTuple):
@@ -91,12 +100,12 @@ def resolve(request: RouteRequest, chain_matching: bool) -> Resolution:
     elif request.prefix_hash:
         return Resolution(Inputs(exact=request.prefix_hash, exact_tokens=request.prefix_token_count))
     if request.token_ids:
-        return Resolution(_derived(request.token_ids, request.block_size, chain_matching))
+        return Resolution(_derived(request.token_ids, request, chain_matching))
     if request.prompt_text:
         tokens = request.prompt_tokens
         if not 0 < len(tokens) <= MAX_TOKENS:
             return _FAILED
-        return Resolution(_derived(tokens, request.block_size, chain_matching), tokens)
+        return Resolution(_derived(tokens, request, chain_matching), tokens)
     if request.block_hashes or request.block_token_counts:
         return _FAILED
     return Resolution(Inputs(exact_tokens=request.prefix_token_count))
@@ -113,13 +122,14 @@ def _explicit_chain(request: RouteRequest) -> Resolution:
     )
 
 
-def _derived(tokens: Sequence[int], block_size: int, chain_matching: bool) -> Inputs | None:
+def _derived(tokens: Sequence[int], request: RouteRequest, chain_matching: bool) -> Inputs | None:
     """The chain of the tokens, or its last hash as an exact key; `None` for too few or too many
     tokens [WIRE-050, WIRE-061, WIRE-156, WIRE-157].
     """
     if len(tokens) > MAX_TOKENS:
         return None
-    hashes = prefix_digests(tokens, block_size)
+    block_size = request.block_size
+    hashes = prefix_digests(tokens, block_size) if request.digests is None else request.digests
     if not hashes:
         return None
     if chain_matching:

@@ -60,9 +60,18 @@ TIMED_OUT: Final = Decision(Reason.TIMEOUT)
 def needs_tokens(policy: ResolvedPolicy | None, request: RouteRequest) -> bool:
     """Whether `route` comes to the request's text: its tokens are then to be made first [WIRE-056]."""
     knobs = knobs_of(policy)
-    if request.tenant == PROBE_TENANT or (knobs.require_chain and not request.has_chain):
-        return False
-    return request.is_about_text(knobs.chain_matching)
+    return _is_resolved(knobs, request) and request.is_about_text(knobs.chain_matching)
+
+
+def needs_digests(policy: ResolvedPolicy | None, request: RouteRequest) -> Sequence[int]:
+    """The tokens that `route` fingerprints if the request has no `digests`; many are slow to do."""
+    knobs = knobs_of(policy)
+    return request.tokens_that_count(knobs.chain_matching) if _is_resolved(knobs, request) else ()
+
+
+def _is_resolved(knobs: Knobs, request: RouteRequest) -> bool:
+    """Whether `route` comes as far as choosing an input, past steps 1 and 3."""
+    return request.tenant != PROBE_TENANT and (request.has_chain or not knobs.require_chain)
 
 
 def route(

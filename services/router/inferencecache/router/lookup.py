@@ -6,14 +6,24 @@ as if there were no cache plane [WIRE-026]; what takes too long ends as `TIMEOUT
 
 from __future__ import annotations
 
+import asyncio
 import math
 import time
+from typing import Final
 
+from inferencecache.core.fingerprint import prefix_digests
 from inferencecache.core.index.credits import Credits
 from inferencecache.core.index.policy import Knobs, knobs_of
 from inferencecache.core.index.reason import Reason
 from inferencecache.core.index.request import RouteRequest
-from inferencecache.core.index.routing import TIMED_OUT, UNANSWERED, Decision, needs_tokens, route
+from inferencecache.core.index.routing import (
+    TIMED_OUT,
+    UNANSWERED,
+    Decision,
+    needs_digests,
+    needs_tokens,
+    route,
+)
 from inferencecache.core.index.work import NO_WORK, Assigned, AssignedWork
 from inferencecache.core.service import get_logger
 from inferencecache.router.metrics import ServerMetrics
@@ -25,6 +35,9 @@ from inferencecache.v1alpha1.inferencecache_pb2 import (
     LookupRouteResponse,
     ReplicaScore,
 )
+
+QUICK_TOKENS: Final = 1 << 14
+"""Most that are fingerprinted between other calls; more may take a third of a second, in a thread."""
 
 log = get_logger("lookup")
 
@@ -96,6 +109,11 @@ class Lookup:
             if tokenized.refusal is Refusal.TIMED_OUT:
                 return TIMED_OUT
             request = request._replace(prompt_tokens=tokenized.tokens)
+        tokens = needs_digests(policy, request)
+        if len(tokens) > QUICK_TOKENS:
+            request = request._replace(
+                digests=await asyncio.to_thread(prefix_digests, tokens, request.block_size)
+            )
         index = index_of(self._following, request.tenant, request.model)
         now_s = time.monotonic()
         work = self._work.of(request.tenant, request.model, now_s) if self._work is not None else NO_WORK
