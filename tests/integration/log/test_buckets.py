@@ -87,6 +87,18 @@ async def test_only_who_knows_the_last_revision_writes(nats_server: NatsServer, 
     assert (await bucket.get("1.0") or Entry("", b"", 0)).value == b"d"
 
 
+async def test_only_who_knows_the_last_revision_deletes(nats_server: NatsServer, connect: Connect) -> None:
+    bucket = await refs(await connect(nats_server))
+    first = await bucket.create("1.0", b"a")
+    second = await bucket.update("1.0", b"b", first)
+    with pytest.raises(WrongLastSequenceError) as error:
+        await bucket.delete("1.0", first)
+    assert error.value.last == second
+    assert await bucket.get("1.0") == Entry("1.0", b"b", second)
+    await bucket.delete("1.0", second)
+    assert await bucket.get("1.0") is None
+
+
 async def test_a_watch_begins_with_the_current_values(nats_server: NatsServer, connect: Connect) -> None:
     bucket = await refs(await connect(nats_server))
     for number in range(3):

@@ -12,7 +12,7 @@ import pytest
 
 from inferencecache.cli.policies.store import PolicyError, PolicyStore, RouterStanding, effects_of
 from inferencecache.cli.running import in_background
-from inferencecache.core.log import Log
+from inferencecache.core.log import Log, NotStoredError, WrongLastSequenceError
 from inferencecache.core.log.buckets import Bucket, Entry, Gone
 from inferencecache.core.log.subjects import object_key, parse_policy_key
 from inferencecache.core.policy import Intent, decode_policy_set
@@ -252,6 +252,73 @@ async def test_deleting_what_is_not_there_says_what_is(store: PolicyStore) -> No
     await store.apply([policy("a/p")])
     with pytest.raises(PolicyError, match="no CachePolicy b/p; kept here: CachePolicy a/p"):
         await store.delete([ResourceRef("CachePolicy", "b", "p")])
+
+
+async def test_what_an_interrupted_delete_left_is_deleted_by_the_same_command(
+    log: Log, store: PolicyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    objects: list[AnyResource] = [policy("a/p"), policy("b/p"), template("{{ q }}", SLOT)]
+    await store.apply(objects)
+    delete = Bucket.delete
+
+    async def interrupted(
+        self: Bucket, key: str, revision: int | None = None, *, timeout_s: float = 5.0
+    ) -> None:
+        if key == object_key(*objects[1].ref):
+            raise NotStoredError(key, "the connection is gone", retryable=True)
+        await delete(self, key, revision, timeout_s=timeout_s)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Bucket, "delete", interrupted)
+        with pytest.raises(NotStoredError):
+            await store.delete([resource.ref for resource in objects])
+    changes, _ = await store.delete([resource.ref for resource in objects])
+    assert [change.change for change in changes] == ["absent", "deleted", "deleted"]
+    assert await in_force(log) == []
+    with pytest.raises(PolicyError, match="no CachePolicy a/p; kept here: none"):
+        await store.delete([resource.ref for resource in objects])
+
+
+async def test_what_is_written_while_it_is_deleted_is_read_again_before_it_goes(
+    log: Log, store: PolicyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await store.apply([policy("a/p"), policy("b/p")])
+    before = await bucket(log).get(object_key("CachePolicy", "b", "p"))
+    assert before is not None
+    delete, refused = Bucket.delete, list[str]()
+
+    async def late(self: Bucket, key: str, revision: int | None = None, *, timeout_s: float = 5.0) -> None:
+        if revision == before.revision:
+            await self.put(key, before.value)
+        try:
+            await delete(self, key, revision, timeout_s=timeout_s)
+        except WrongLastSequenceError:
+            refused.append(key)
+            raise
+
+    monkeypatch.setattr(Bucket, "delete", late)
+    changes, _ = await store.delete([ResourceRef("CachePolicy", name, "p") for name in ("a", "b")])
+    assert refused == [before.key]
+    assert [change.change for change in changes] == ["deleted", "deleted"]
+    assert not (await store.read()).objects
+    assert await in_force(log) == []
+
+
+async def test_what_the_first_of_two_attempts_created_was_created(
+    log: Log, store: PolicyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = Bucket.create
+    theirs = {**_bare(policy("b/p", minimumPrefixTokens=9)), "apiVersion": "inferencecache.io/v1alpha1"}
+
+    async def late(self: Bucket, key: str, value: bytes) -> int:
+        if key == object_key("CachePolicy", "b", "p"):
+            await self.put(key, msgspec.json.encode(theirs))
+        return await create(self, key, value)
+
+    monkeypatch.setattr(Bucket, "create", late)
+    changes, _ = await store.apply([policy("a/p"), policy("b/p")])
+    assert [change.change for change in changes] == ["created", "changed"]
+    assert await in_force(log) == ["a", "b"]
 
 
 async def test_a_dry_run_writes_nothing(log: Log, store: PolicyStore) -> None:

@@ -2,9 +2,9 @@
 
 Each object has a key of its own, `object.<kind>.<namespace>.<name>`; `set`, `template.…` and
 `topology.…` are derived from them. Everything is written by compare-and-set: an object under the
-revision that was read, the set under the revision that was read before the objects. So whoever writes
-last has seen all objects, and a command that was interrupted leaves nothing that the next one does
-not put right.
+revision that was read, also to delete it, the set under the revision that was read before the objects.
+So whoever writes last has seen all objects, and a command that was interrupted leaves nothing that the
+next one does not put right.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PolicyError(Exception):
 
 
 class Change(NamedTuple):
-    """What became of one object: `created`, `changed`, `unchanged` or `deleted`."""
+    """What became of one object: `created`, `changed`, `unchanged`, `deleted` or `absent`."""
 
     ref: ResourceRef
     change: str
@@ -159,6 +159,7 @@ class PolicyStore:
         """
         await self._refuse_beside_controller()
         wanted = [_as_kept(resource) for resource in resources]
+        written: dict[ResourceRef, Change] = {}
         for _ in range(_ATTEMPTS):
             contents = await self.read()
             if not take_over:
@@ -172,8 +173,10 @@ class PolicyStore:
                 for resource, change in zip(wanted, changes, strict=True):
                     if change.change != "unchanged":
                         await self._write(resource, contents.revision_of(resource.ref))
+                        written.setdefault(change.ref, change)
             except WrongLastSequenceError:
                 continue
+            changes = [written.get(change.ref, change) for change in changes]
             return changes, await self._publish([resource.ref for resource in wanted])
         raise _contended()
 
@@ -182,21 +185,34 @@ class PolicyStore:
     ) -> tuple[list[Change], int]:
         """Drop objects and put what the others resolve to in force.
 
-        The set goes first: were the command interrupted, the objects are still there to delete.
-        Raises `PolicyError` as `apply` does, and for an object that is not there.
+        The set goes first: were the command interrupted, the objects are still there to delete, and those
+        that are not any more are `absent` when it is given again. Raises `PolicyError` as `apply` does, and
+        when none of the objects is there.
         """
         await self._refuse_beside_controller()
         contents = await self.read()
-        missing = [ref for ref in refs if contents.revision_of(ref) is None]
-        if missing:
+        changes = [Change(ref, "absent" if contents.revision_of(ref) is None else "deleted") for ref in refs]
+        if changes and all(change.change == "absent" for change in changes):
             there = ", ".join(map(str, sorted({*contents.objects, *contents.unreadable}))) or "none"
-            raise PolicyError(f"no {missing[0]}; kept here: {there}")
+            raise PolicyError(f"no {refs[0]}; kept here: {there}")
         if not take_over:
             _refuse_to_lose(contents)
         await self._publish(refs, without=refs)
-        for ref in refs:
-            await self._bucket.delete(object_key(*ref))
-        return [Change(ref, "deleted") for ref in refs], await self._publish(refs)
+        await self._drop(refs)
+        return changes, await self._publish(refs)
+
+    async def _drop(self, refs: Sequence[ResourceRef]) -> None:
+        """Delete the keys of those objects that are there, as they are when they are read here."""
+        for _ in range(_ATTEMPTS):
+            contents = await self.read()
+            try:
+                for ref in refs:
+                    if (revision := contents.revision_of(ref)) is not None:
+                        await self._bucket.delete(object_key(*ref), revision)
+            except WrongLastSequenceError:
+                continue
+            return
+        raise _contended()
 
     async def routers(self) -> list[RouterStanding]:
         """Routers that were there within the last seconds."""
@@ -251,7 +267,7 @@ class PolicyStore:
     async def _derive(self, key: str, entry: Entry | None, value: bytes | None) -> None:
         if value is None:
             if entry is not None:
-                await self._bucket.delete(key)
+                await self._bucket.delete(key, entry.revision)
         elif entry is None:
             await self._bucket.create(key, value)
         elif entry.value != value:

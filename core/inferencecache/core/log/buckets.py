@@ -90,10 +90,17 @@ class Bucket:
         )
         return ack.sequence
 
-    async def delete(self, key: str, *, timeout_s: float = 5.0) -> None:
-        """Take the value away. Raises NotStoredError."""
+    async def delete(self, key: str, revision: int | None = None, *, timeout_s: float = 5.0) -> None:
+        """Take the value away, if `revision` is given only if the key's last one is still that.
+
+        Raises WrongLastSequenceError as `update` does, NotStoredError.
+        """
         await self._log.publisher.publish(
-            self._prefix + key, b"", headers={_OPERATION: "DEL"}, timeout_s=timeout_s
+            self._prefix + key,
+            b"",
+            expect_last_subject_sequence=revision,
+            headers={_OPERATION: "DEL"},
+            timeout_s=timeout_s,
         )
 
     def watch(
