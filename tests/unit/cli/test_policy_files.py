@@ -168,7 +168,11 @@ def test_all_problems_of_all_files_are_told_with_their_places(tmp_path: Path) ->
         (POLICY.replace("LFU", "LFU, evictionTtl: 5m"), "spec.evictionTtl: no such field; did you mean"),
         (POLICY + "---\n" + POLICY, "metadata.name: the files have this object twice"),
         ("!!python/object:os.system {}", "no YAML"),
-        (POLICY.replace("kind: CachePolicy", "kind: CacheBackend"), "kind: 'CacheBackend' is not known here"),
+        (POLICY.replace("kind: CachePolicy", "kind: CacheOther"), "kind: 'CacheOther' is not known here"),
+        (
+            POLICY.replace("kind: CachePolicy", "kind: CacheBackend"),
+            "controller, this command does not handle it; it takes CachePolicy, CacheTenant, ",
+        ),
     ],
 )
 def test_a_problem_says_what_to_change(tmp_path: Path, text: str, problem: str) -> None:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import yaml
 
 from inferencecache.schemas.resources import (
+    KINDS,
     AnyResource,
     InvalidResourceError,
     ResourceRef,
@@ -21,6 +22,8 @@ from inferencecache.schemas.resources import (
 STDIN: Final = Path("-")
 _ENDINGS: Final = (".yaml", ".yml", ".json")
 _LONGEST_ID: Final = 253
+_ONLY_IN_CLUSTERS: Final = "CacheBackend"
+"""A kind that describes engines to the controller, and no policy."""
 
 
 class UnusableFilesError(Exception):
@@ -67,6 +70,12 @@ def read_files(paths: Sequence[Path]) -> list[AnyResource]:
             problems.append(f"{path}: {_words(error)}")
             continue
         for place, document in documents:
+            if isinstance(document, dict) and document.get("kind") == _ONLY_IN_CLUSTERS:
+                problems.append(
+                    f"{place}: {_named(document)}kind: {_ONLY_IN_CLUSTERS} is for kubectl and a cluster's "
+                    f"controller, this command does not handle it; it takes {', '.join(KINDS)}"
+                )
+                continue
             try:
                 resource = defaulted(read_resource(document))
             except InvalidResourceError as error:
