@@ -15,7 +15,7 @@ PREFIX: Final = "inferencecache_subscriber_"
 COUNTERS: Final[dict[str, tuple[str, str]]] = {
     "messages": ("", "Messages received on the live sockets; replayed ones are not among them."),
     "events": ("type", "Events applied, by type; not that they changed anything."),
-    "records": ("kind", "Records handed to the log's producer, by kind; not that the log has them yet."),
+    "records": ("kind", "Records handed to the log's producer, by kind; statistics once the log has them."),
     "published_batches": ("", "Batches that the log has acknowledged."),
     "begins": ("", "Incarnations begun: one at start, one for each resync and each restart of the engine."),
     "outbox_overflows": ("", "Times the outbox ran over and everything was sent anew."),
