@@ -11,7 +11,9 @@ import pytest
 from inferencecache.core.index.eviction import MOST_VICTIMS
 from inferencecache.core.index.fold import Fold
 from inferencecache.core.index.reading import Scope
+from inferencecache.core.index.snapshot import encode_snapshot, load_fold
 from inferencecache.schemas.ids import PROBE_TENANT, AdapterId, HashScheme, ModelId, ReplicaId, TenantId
+from inferencecache.schemas.positions import Position
 from inferencecache.schemas.records import (
     Alive,
     AnyRecord,
@@ -109,6 +111,59 @@ def test_a_quota_takes_the_oldest_keys_first_however_much_others_hold(others: in
     filling.step()
     assert filling.left() == sorted(order[-500:])
     assert filling.fold.tenant_evictions == {"t": MANY - 500}
+
+
+def lower(filling: Filling, limit: str, to: int) -> None:
+    """Lower the quota, or the cap, and begin to enforce it."""
+    if limit == "quota":
+        filling.log.apply_policy(quotas=[TenantQuota(TENANT, to)])
+    else:
+        filling.log.budget(to)
+    filling.log.report("r0", Stats())
+
+
+def evicted(filling: Filling) -> int:
+    """How many holds go while the last messages are folded."""
+    before = filling.fold.view.entries
+    filling.step()
+    return before - filling.fold.view.entries
+
+
+@pytest.mark.rule("IDX-151", "IDX-157")
+@pytest.mark.parametrize("limit", ["quota", "cap"])
+def test_no_record_evicts_more_than_a_bounded_number_and_what_it_stored(limit: str) -> None:
+    filling = Filling(ages(1000))
+    lower(filling, limit, 100)
+    assert evicted(filling) == MOST_VICTIMS
+    hashes = [hash_of(number) for number in range(MANY, MANY + 50)]
+    filling.log.report("r0", stored(hashes, [16] * 50))
+    assert evicted(filling) == MOST_VICTIMS
+
+
+@pytest.mark.rule("IDX-151", "IDX-157")
+@pytest.mark.parametrize("limit", ["quota", "cap"])
+def test_ticks_go_on_with_what_an_update_began_also_behind_a_snapshot(limit: str) -> None:
+    filling = Filling(ages(1000))
+    order = sorted(range(MANY), key=lambda number: (-filling.ages_s[number], number))
+    lower(filling, limit, 100)
+    steps = [evicted(filling)]
+    while steps[-1]:
+        filling.fold = load_fold(encode_snapshot(filling.fold, Position()))
+        filling.log.tick()
+        steps.append(evicted(filling))
+    assert max(steps) == MOST_VICTIMS
+    assert filling.left() == sorted(order[-100:])
+
+
+@pytest.mark.rule("IDX-162")
+@pytest.mark.parametrize("limit", ["quota", "cap"])
+def test_ticks_begin_no_enforcement(limit: str) -> None:
+    filling = Filling(ages(1000))
+    lower(filling, limit, MANY)
+    filling.log.apply_policy(quotas=[TenantQuota(TENANT, 100)])
+    filling.log.budget(100)
+    filling.log.tick()
+    assert evicted(filling) == 0
 
 
 @pytest.mark.rule("IDX-146", "IDX-152", "IDX-155")

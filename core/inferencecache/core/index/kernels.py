@@ -863,6 +863,24 @@ def _first_of(nodes, holders, slots, numbers, node):
 
 
 @part
+def _touch_first(nodes, holders, slots, numbers, group):
+    """As `_touch`, for the keys of a group of nodes and what follows these in their chains."""
+    mask = np.int64(len(slots) - 1)
+    read = np.uint32(0)
+    for node in group:
+        of = nodes[node]
+        read += slots[np.int64(_place(of["key"], holders[of["holder"]]["seed"])) & mask]
+    for node in group:
+        of = nodes[node]
+        slot = slots[np.int64(_place(of["key"], holders[of["holder"]]["seed"])) & mask]
+        if slot != 0:
+            read += np.uint32(nodes[_node_of(slot, numbers)]["mark"])
+        if of["next"] != NONE:
+            read += np.uint32(nodes[of["next"]]["mark"])
+    return read
+
+
+@part
 def _sift_down(heap, at, size):
     """Put the order in `heap[0]` at or below `at` of a heap that begins at 1."""
     while 2 * at <= size:
@@ -930,30 +948,43 @@ def collect(nodes, holders, slots, access, due, counts, tenant, candidates, heap
     """Make a heap of all candidates that are not behind `bound`; answers its size, or -1 for want of room."""
     by_key = tenant != ANY
     numbers = _number_mask(nodes)
-    size = 0
     latest = bound[0]["seen"] if bound[0]["count"] == 0 else NEVER
-    for i in range(len(candidates)):
-        node = np.int64(candidates[i])
-        if _effective(nodes, holders, node) > latest:
-            continue
-        if by_key:
-            # No key is before its holds: what ties with the bound in time is left out before any probe.
+    group = np.empty(GROUP, np.int32)
+    size, at = 0, 0
+    while at < len(candidates):
+        found = 0
+        while at < len(candidates) and found < GROUP:
+            node = np.int64(candidates[at])
+            at += 1
+            if _effective(nodes, holders, node) > latest:
+                continue
             _order_hold(nodes, holders, access, node, heap, 0)
-            heap[0]["count"] = np.uint32(0)
-            heap[0]["replica"] = 0
+            if by_key:
+                # A key is not before any of its holds: most are left out without a look at the key.
+                heap[0]["count"] = np.uint32(0)
+                heap[0]["replica"] = 0
             if _precedes(bound, 0, heap, 0):
                 continue
+            if by_key:
+                group[found] = node
+                found += 1
+                continue
+            if size + 1 == len(heap):
+                return -1
+            size += 1
+            heap[size] = heap[0]
+        counts[TOUCHED] += _touch_first(nodes, holders, slots, numbers, group[:found])
+        for i in range(found):
+            node = np.int64(group[i])
             if _first_of(nodes, holders, slots, numbers, node) != node:
                 continue
             _order_key(nodes, holders, node, heap, 0)
-        else:
-            _order_hold(nodes, holders, access, node, heap, 0)
-        if _precedes(bound, 0, heap, 0):
-            continue
-        if size + 1 == len(heap):
-            return -1
-        size += 1
-        heap[size] = heap[0]
+            if _precedes(bound, 0, heap, 0):
+                continue
+            if size + 1 == len(heap):
+                return -1
+            size += 1
+            heap[size] = heap[0]
     _make_heap(heap, size)
     return size
 
