@@ -4,23 +4,27 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 import pytest
 
+from inferencecache.cli.running import in_background
 from inferencecache.core.index import probe as probe_module
 from inferencecache.core.index.probe import Probe
 from inferencecache.core.index.ranking import Score
 from inferencecache.core.index.reason import Reason
 from inferencecache.core.index.routing import NO_MATCH, Outcome
 from inferencecache.core.log import PubAck
-from inferencecache.router.probing import MOST_BYTES, Probing
+from inferencecache.core.log.connection import Callback
+from inferencecache.router.probing import MOST_AT_ONCE, MOST_BYTES, Probing
 from inferencecache.schemas.ids import PROBE_TENANT, HashScheme, ModelId, ReplicaId
 from inferencecache.schemas.policy import ResolvedPolicy
 from inferencecache.schemas.records import Batch, Cleared, Stats, Stored, encode_batch
 from inferencecache.schemas.requests import ProbeFailure, ProbeRequest, ProbeResult
+from tests.support.played import Arrived
 from tests.support.router import FoldedLog
+from tests.support.waiting import eventually
 
 REQUEST = ProbeRequest("ns/cache", ModelId("functional-self-test"), HashScheme("vllm"), "vLLM")
 OK = ProbeResult("id", "ns/cache", "ok", "ok", "skipped")
@@ -196,3 +200,53 @@ async def test_equal_probes_wait_for_one_another_and_others_do_not() -> None:
             assert beside.routing == "ok"
         assert not waiting.done()
     assert await waiting == OK
+
+
+class Requests:
+    """The NATS side of a router, on which the test asks; `answered` are the replies, in order."""
+
+    def __init__(self) -> None:
+        self.is_served = asyncio.Event()
+        self.answered: list[str] = []
+        self._asked: Callback = lambda _: None
+
+    async def subscribe(self, _: str, asked: Callback, **__: str) -> Requests:
+        self._asked = asked
+        self.is_served.set()
+        return self
+
+    async def cancel(self) -> None:
+        pass
+
+    async def send(self, subject: str, _: bytes) -> bool:
+        self.answered.append(subject)
+        return True
+
+    def ask(self, reply: str) -> None:
+        request = msgspec.structs.replace(REQUEST, backend=f"ns/{reply}")
+        self._asked(Arrived(reply=reply, data=msgspec.json.encode(request)))
+
+
+async def test_a_probe_that_nobody_waits_for_stores_nothing() -> None:
+    log, requests = FoldedLog(), Requests()
+    before = len(log.messages)
+    async with in_background(Probing("id", log).serve(cast("Any", requests))):
+        await requests.is_served.wait()
+        requests.ask("")
+        requests.ask("first")
+        await eventually(lambda: requests.answered == ["first"])
+    assert {subject.rsplit(".", 2)[1] for subject, _ in log.messages[before:]} == {"__probe-ns/first"}
+
+
+async def test_more_probes_at_once_than_are_bearable_are_not_begun() -> None:
+    log, requests = Stuck(), Requests()
+    log.is_folding = False
+    async with in_background(Probing("id", log, wait_s=0.02).serve(cast("Any", requests))):
+        await requests.is_served.wait()
+        for number in range(MOST_AT_ONCE + 1):
+            requests.ask(str(number))
+        await eventually(lambda: len(requests.answered) == MOST_AT_ONCE)
+        await asyncio.sleep(0)
+        requests.ask("later")
+        await eventually(lambda: len(requests.answered) > MOST_AT_ONCE)
+    assert sorted(requests.answered) == sorted([*map(str, range(MOST_AT_ONCE)), "later"])

@@ -32,6 +32,8 @@ WAIT_S: Final = 2.0
 """From the acknowledgement of the log to the view; whoever asks gives up after 5 s."""
 STORE_TIMEOUT_S: Final = 2.0
 MOST_BYTES: Final = 4096
+MOST_AT_ONCE: Final = 64
+"""Probes that are run or wait for an equal one; whoever asks for more hears nothing."""
 _POLL_S: Final = 0.005
 
 logger = get_logger("probe")
@@ -55,11 +57,16 @@ class Probing:
         self._turns: WeakValueDictionary[Probe, asyncio.Lock] = WeakValueDictionary()
 
     async def serve(self, log: Log) -> None:
-        """Answer requests on NATS until cancelled."""
+        """Answer requests on NATS until cancelled, but not those that nobody waits for."""
+        running: set[asyncio.Task[None]] = set()
         async with asyncio.TaskGroup() as group:
 
             def asked(message: Message) -> None:
-                group.create_task(self._answer_or_log(log, message))
+                if not message.reply or len(running) >= MOST_AT_ONCE:
+                    return
+                task = group.create_task(self._answer_or_log(log, message))
+                running.add(task)
+                task.add_done_callback(running.discard)
 
             subscription = await log.subscribe(PROBE_SUBJECT, asked, queue=QUEUE)
             try:
