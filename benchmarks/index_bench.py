@@ -29,10 +29,13 @@ from inferencecache.schemas.records import (
     Batch,
     Budget,
     Claim,
+    Credit,
+    CreditedHolds,
     DecodedBatch,
     PolicyApplied,
     Stored,
     TenantPolicy,
+    TenantQuota,
     Tick,
 )
 from inferencecache.schemas.senders import ControlSender, ReplicaSender
@@ -66,6 +69,19 @@ class Log:
     def tick(self) -> LogMessage:
         self.stamp_ns += 999_000_000
         return self.owner(Tick(OwnerId("bench"), 1, self.stamp_ns // 1000))
+
+    def credit(self, fold: Fold, rng: np.random.Generator) -> LogMessage:
+        """Some accesses of everything that is held."""
+        items = []
+        for holder in fold.view.holders.by_number.values():
+            keys = fold.view.table.keys_of(holder.number)
+            counts = rng.integers(0, 50, len(keys)).astype(np.uint32)
+            of = holder.name
+            space = of.tenant, of.model, of.scheme, of.adapter, of.width
+            items.append(CreditedHolds(*space, of.replica, keys.tobytes(), counts.tobytes()))
+        return LogMessage(
+            self._position(), ControlSender("r"), DecodedBatch(Batch(records=(Credit(tuple(items)),)))
+        )
 
     def stored(self, keys: Keys) -> list[LogMessage]:
         """One batch for each chain of blocks, of one replica after the other."""
@@ -111,7 +127,8 @@ def measure(entries: int) -> dict[str, float]:
     figures |= lookups(fold.view, keys, rng)
     figures |= snapshots(fold)
     figures |= evictions(fold, log, rng)
-    return figures
+    del fold
+    return figures | enforcements(entries, rng)
 
 
 def memory(fold: Fold) -> int:
@@ -173,6 +190,31 @@ def evictions(fold: Fold, log: Log, rng: np.random.Generator) -> dict[str, float
     }
 
 
+def enforcements(entries: int, rng: np.random.Generator) -> dict[str, float]:
+    """The worst record while a quota or a cap binds, and while one that was lowered to 40 % is enforced."""
+    log, fold = Log(), Fold(entries + entries // 8)
+    claim = log.owner(Claim(OwnerId("bench"), LogEpoch("bench")))
+    fold_all(fold, [claim, log.tick(), *log.stored(rng.integers(0, 2**64, entries, dtype=np.uint64))])
+
+    def worst(max_keys: int | None, max_entries: int, lfu: bool = False) -> float:
+        """In ms, of batches and then of ticks."""
+        policies = (TenantPolicy(TENANT, lfu=lfu),)
+        quotas = () if max_keys is None else (TenantQuota(TENANT, max_keys),)
+        applied = PolicyApplied(OwnerId("bench"), 1, 1, policies, quotas)
+        messages = [log.owner(applied, Budget(OwnerId("bench"), 1, max_entries))]
+        messages += log.stored(rng.integers(0, 2**64, entries // 10, dtype=np.uint64))
+        return max(fold_all(fold, messages + [log.tick() for _ in range(60)])) * 1e3
+
+    figures = {"record at a quota, worst ms": worst(entries, -1)}
+    figures["record at the cap, LFU, worst ms"] = worst(None, entries, lfu=True)
+    fold_all(fold, [log.credit(fold, rng)])
+    figures["record at the cap, LFU, credited, worst ms"] = worst(None, entries, lfu=True)
+    figures["record after a lowered quota, worst ms"] = worst(entries * 4 // 10, -1)
+    fold_all(fold, log.stored(rng.integers(0, 2**64, entries, dtype=np.uint64)))
+    figures["record after a lowered cap, worst ms"] = worst(None, entries * 4 // 10)
+    return figures
+
+
 def main() -> None:
     """Print the figures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
@@ -185,7 +227,7 @@ def main() -> None:
         return
     print(f"{arguments.entries} entries of {REPLICAS} replicas in batches of {BLOCKS}")
     for name, figure in figures.items():
-        print(f"{name:>40} {figure:10.2f}")
+        print(f"{name:>45} {figure:10.2f}")
 
 
 if __name__ == "__main__":

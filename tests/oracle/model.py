@@ -52,7 +52,7 @@ REPLICA_UPDATED: Final = 3
 INT64_MIN: Final = -(2**63)
 MOST_TTL_US: Final = 2**62
 MOST_ACCESSES: Final = 2**32 - 1
-MOST_VICTIMS: Final = 4096
+MOST_VICTIMS: Final = 2048
 
 
 class Message(Protocol):

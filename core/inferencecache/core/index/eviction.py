@@ -42,7 +42,7 @@ MOST_TTL_US: Final = 1 << 62
 """The sum of a time and a time to live is to fit 64 bits."""
 DEFAULT_SWEEP_S: Final = 60
 UNBOUNDED: Final = -1
-MOST_VICTIMS: Final = 1 << 12
+MOST_VICTIMS: Final = 1 << 11
 """How many holds a record evicts for quota and cap besides as many as it stored, a quota's last key whole."""
 _SWEPT: Final = 1 << 15
 
