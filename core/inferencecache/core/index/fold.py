@@ -350,9 +350,9 @@ class Fold:
             for life in self.lives.values():
                 life.gone_us = None if life.gone_us is None else time_us
         self._eviction.sweep(time_us, interval_s, (self.clock.ticks - 1) % interval_s)
-        self._eviction.go_on()
         self._forget_rows(time_us)
         self._forget_gone(time_us)
+        self._eviction.go_on()
 
     def _forget_rows(self, now_us: int) -> None:
         """Statistics go when nothing was heard of them for one time to live [IDX-149]; so does the row, and
