@@ -290,6 +290,35 @@ async def test_what_was_read_before_the_end_is_delivered(
     await eventually(lambda: tail.held() == {*keys(*PROMPT), *keys(*OTHER)})
 
 
+@pytest.mark.rule("SUB-185")
+@pytest.mark.parametrize("broken", ["replay", "proof"])
+async def test_an_unexpected_error_beside_the_live_socket_ends_the_process(
+    engine: Engine,
+    tail: LogTail,
+    start_sidecar: StartSidecar,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: str,
+) -> None:
+    async def fail(*_: object) -> str:
+        raise ZeroDivisionError
+
+    sidecar = start_sidecar()
+    await eventually(lambda: engine.replay_requests == [0] and sidecar.sidecar.ready)
+    await engine.store([1], OTHER)
+    [only] = sidecar.sidecar._channels
+    await eventually(lambda: only.path.tracked_blocks == 1)
+    if broken == "replay":
+        monkeypatch.setattr(channel, "replay", fail)
+        await engine.publish(lost=True)
+        await engine.store([11, 12], PROMPT)
+    else:
+        monkeypatch.setattr(only, "_identify", fail)
+        await engine.restart()
+    with pytest.raises(ZeroDivisionError):
+        async with asyncio.timeout(15):
+            await sidecar.task
+
+
 @pytest.mark.rule("SUB-014")
 async def test_an_engine_that_hangs_up_is_called_at_most_once_a_second_at_uneven_times(
     tail: LogTail, start_sidecar: StartSidecar

@@ -28,6 +28,7 @@ from inferencecache.schemas.senders import ReplicaSender
 LAYOUT_INTERVAL_S: Final = 5.0
 LAYOUT_RETRY_S: Final = 0.25
 DRAIN_LIMIT_S: Final = 5.0
+CANCEL_AGAIN_S: Final = 0.25
 
 logger = get_logger("sidecar")
 
@@ -194,6 +195,9 @@ def _request(channel: Channel, message: Message) -> None:
 
 
 async def _cancel(*tasks: asyncio.Task[Any]) -> None:
-    for task in tasks:
-        task.cancel()
-    await asyncio.wait(tasks)
+    """Cancel until they end: a connect that is just succeeding swallows a cancellation."""
+    left: set[asyncio.Task[Any]] = set(tasks)
+    while left:
+        for task in left:
+            task.cancel()
+        _, left = await asyncio.wait(left, timeout=CANCEL_AGAIN_S)
