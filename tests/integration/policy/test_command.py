@@ -85,9 +85,12 @@ async def test_objects_are_applied_shown_and_deleted(command: Command) -> None:
     ran = await command("delete", "cpol", "team-a/lookup")
     assert (ran.code, ran.err) == (0, "")
     assert "CachePolicy team-a/lookup: deleted" in ran.out
-    ran = await command("delete", "-f", str(command.file))
+    ran = await command("delete", "cpol", "team-a/lookup")
     assert ran.code == 1
     assert "no CachePolicy team-a/lookup; kept here: CacheTenant team-a/x, PDTopology team-a/pd" in ran.err
+    ran = await command("delete", "-f", str(command.file))
+    assert (ran.code, ran.err) == (0, "")
+    assert "CachePolicy team-a/lookup: absent\nCacheTenant team-a/x: deleted\n" in ran.out
 
 
 async def test_programs_read_json(command: Command) -> None:
