@@ -254,10 +254,9 @@ class RandomLog:
         return ControlSender("o"), Batch(records=(applied,))
 
     def _quotas(self) -> tuple[TenantQuota, ...]:
+        usual = [keys * self.scale for keys in (0, 3, 6, 20, 20, 40, 40, 40, -1)]
         return tuple(
-            TenantQuota(
-                TenantId(tenant), min(self._huge((0, 3, 6, 20, 20, 40, 40, 40, -1)) * self.scale, 2**64 - 1)
-            )
+            TenantQuota(TenantId(tenant), self._huge(usual))
             for tenant in ("t", "u", "", PROBE_TENANT)
             if self._one_in(3)
         )
