@@ -6,7 +6,9 @@ from typing import Any
 
 import pytest
 
-from inferencecache.kvevent_subscriber.event_path import OnGap
+from inferencecache.kvevent_subscriber.diary import Diary
+from inferencecache.kvevent_subscriber.event_path import EventPath, OnGap, Tell
+from inferencecache.kvevent_subscriber.mapping import MappingSettings
 from inferencecache.kvevent_subscriber.reports import Added, AllKnown, Doubted, Report, Restarted
 from tests.unit.subscriber.frames import Listener
 from tests.unit.subscriber.test_worked_cases import CLEAR, K1, add, encode, hear, store
@@ -97,3 +99,14 @@ def test_a_clear_before_a_loss_found_with_it_does_not_make_everything_known() ->
         listener.take(listener.path.reply(0, [b"", b"\xff" * 8, b""], 0.0))
     assert Doubted(1) in listener.raw
     assert not knows_all(listener)
+
+
+@pytest.mark.rule("SUB-057")
+def test_a_new_beginning_is_told_alone_even_after_stores_of_the_same_message() -> None:
+    path = EventPath(MappingSettings(), Diary(), on_gap="clear", replays=False)
+    payload = encode([1.0, [FIRST, {"type": "BlockRemoved"}]])
+    effects = path.message(0, [b"kv-events", bytes(8), payload], 0.0)
+    told = [effect.reports for effect in effects if isinstance(effect, Tell)]
+    assert [Restarted()] in told
+    assert all(len(reports) == 1 for reports in told if Restarted() in reports)
+    assert any(isinstance(report, Added) for reports in told for report in reports)

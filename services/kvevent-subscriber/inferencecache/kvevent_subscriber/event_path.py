@@ -35,7 +35,7 @@ OnGap = Literal["mark", "keep", "clear"]
 
 
 class Tell(NamedTuple):
-    """Pass these reports on, in order."""
+    """Pass these reports on, in order; a `Restarted` is alone, since a new incarnation begins with it."""
 
     reports: list[Report]
 
@@ -161,8 +161,7 @@ class EventPath:
         for action in actions:
             match action:
                 case Apply(payload):
-                    reports = self._apply(lane, payload, now, is_of_present_process=not restarts)
-                    effects.extend(_told(reports))
+                    effects.extend(self._apply(lane, payload, now, is_of_present_process=not restarts))
                 case Restart(reason):
                     restarts -= 1
                     self._diary.warn("engine_restart", "the engine is another process now", why=reason)
@@ -181,7 +180,7 @@ class EventPath:
                     effects.append(CloseReplay(lane))
         return effects
 
-    def _apply(self, lane: int, payload: bytes, now: float, *, is_of_present_process: bool) -> list[Report]:
+    def _apply(self, lane: int, payload: bytes, now: float, *, is_of_present_process: bool) -> list[Effect]:
         try:
             batch = decode_batch(payload)
         except UnreadableBatchError as error:
@@ -194,9 +193,9 @@ class EventPath:
             )
             if is_of_present_process:
                 self._sources[lane].fell_short()
-            return self._answer_loss(lane, 1)
+            return _told(self._answer_loss(lane, 1))
         self.last_event_time_s = max(self.last_event_time_s, batch.time_s)
-        reports = self._mapper.apply(lane, batch, now)
+        effects = _told(self._mapper.apply(lane, batch, now))
         source, clear = self._sources[lane], _last_clear(batch.events)
         if clear is not None and is_of_present_process:
             source.cleared()
@@ -205,8 +204,8 @@ class EventPath:
         if any(isinstance(event, Malformed) and event.takes_away for event in since):
             if is_of_present_process:
                 source.fell_short()
-            reports += self._answer_loss(lane, 1)
-        return reports
+            effects += _told(self._answer_loss(lane, 1))
+        return effects
 
     def _lose(self, lane: int, messages: int) -> list[Report]:
         self._diary.warn(
