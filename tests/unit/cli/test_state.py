@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-from inferencecache.cli.local import UpOptions, up
 from inferencecache.cli.state import StateDir, StateDirError
 
 
@@ -24,9 +25,18 @@ def test_a_folder_is_used_by_one_up_at_a_time(tmp_path: Path) -> None:
         pass
 
 
-def test_a_folder_that_cannot_be_made_is_told_in_a_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_cannot_be_made_is_told_in_a_line(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
-    assert up(UpOptions(state_dir=tmp_path / "file" / "folder")) == 1
-    assert "Not a directory; choose another folder with --state-dir" in capsys.readouterr().out
+    command = [
+        sys.executable,
+        "-m",
+        "inferencecache.cli",
+        "up",
+        "--state-dir",
+        str(tmp_path / "file" / "folder"),
+    ]
+    ended = subprocess.run(command, check=False, capture_output=True, text=True, timeout=50)
+    assert ended.returncode == 1
+    told = " ".join((ended.stdout + ended.stderr).split())
+    assert "Not a directory; choose another folder with --state-dir" in told
+    assert "Traceback" not in told
