@@ -26,10 +26,10 @@ import msgspec
 import numpy as np
 
 from inferencecache.core.index import kernels
-from inferencecache.core.index.clock import SECOND_US
 from inferencecache.core.index.holders import Holder
 from inferencecache.core.index.kernels import Difference
 from inferencecache.core.index.labels import Labels
+from inferencecache.core.index.policy import DEFAULT_TTL_US
 from inferencecache.core.index.table import RemovedColumns
 from inferencecache.core.index.victims import Removed
 from inferencecache.core.index.writer import Writer
@@ -37,7 +37,6 @@ from inferencecache.schemas.deltas import HolderName
 from inferencecache.schemas.ids import PROBE_TENANT, TenantId
 from inferencecache.schemas.records import Budget, Credit, CreditedHolds, PolicyApplied, TenantPolicy
 
-DEFAULT_TTL_US: Final = 1800 * SECOND_US
 MOST_TTL_US: Final = 1 << 62
 """The sum of a time and a time to live is to fit 64 bits."""
 DEFAULT_SWEEP_S: Final = 60
