@@ -7,8 +7,9 @@ import time
 from prometheus_client import CollectorRegistry
 
 from inferencecache.core.index.work import Assigned, AssignedWork
+from inferencecache.router.metrics import OTHER_MODELS
 from inferencecache.router.replica import PartitionReplica
-from inferencecache.router.view_metrics import MAX_WORKING, OTHER_MODELS, ViewMetrics
+from inferencecache.router.view_metrics import MAX_WORKING, ViewMetrics
 from inferencecache.schemas.ids import ModelId, ReplicaId, TenantId
 
 NAME = "inferencecache_router_assigned_work_tokens"

@@ -12,11 +12,10 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 from inferencecache.core.index.work import AssignedWork
+from inferencecache.router.metrics import MAX_MODELS, OTHER_MODELS
 from inferencecache.router.replica import PartitionReplica
 from inferencecache.schemas.ids import PROBE_TENANT
 
-MAX_MODELS: Final = 1000
-OTHER_MODELS: Final = "other"
 MAX_WORKING: Final = 1000
 
 
