@@ -11,6 +11,7 @@ from typing import Final
 
 import msgspec
 
+from inferencecache.schemas.budgets import PartitionUse
 from inferencecache.schemas.ids import LogEpoch, ModelId, ReplicaId, TenantId
 
 NEVER: Final = "0001-01-01T00:00:00Z"
@@ -40,13 +41,17 @@ class ReplicaSummary(msgspec.Struct, frozen=True, rename="camel", omit_defaults=
 
 
 class PartitionAggregate(msgspec.Struct, frozen=True, rename="camel"):
-    """One partition at log time `time_us`; `keys` counts distinct keys by tenant."""
+    """One partition at log time `time_us`; `keys` counts distinct keys by tenant.
+
+    By `use` the cap and quotas are divided over partitions.
+    """
 
     log_epoch: LogEpoch
     sequence: int
     time_us: int
     replicas: tuple[ReplicaSummary, ...] = ()
     keys: dict[TenantId, int] = {}
+    use: PartitionUse | None = None
 
 
 class AggregateReplica(msgspec.Struct, frozen=True, kw_only=True):

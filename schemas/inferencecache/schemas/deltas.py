@@ -8,6 +8,7 @@ sent whole, so repeating one is harmless.
 
 from __future__ import annotations
 
+import math
 from typing import Final
 
 import msgspec
@@ -23,6 +24,7 @@ from inferencecache.schemas.ids import (
     TenantId,
 )
 from inferencecache.schemas.positions import Position
+from inferencecache.schemas.unreadable import UNREADABLE
 
 DELTA_FORMAT: Final = 1
 
@@ -83,7 +85,10 @@ class HolderDoubted(Change, frozen=True, tag=4):
 
 
 class StatsRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A replica's latest statistics with the times that decide their use [IDX-38, IDX-48], log time in µs."""
+    """A replica's latest statistics with the times that decide their use [IDX-38, IDX-48], log time in µs.
+
+    All are finite: no fold makes others [IDX-40], and no rank comes of them.
+    """
 
     cache_memory_bytes: int = 0
     hit_rate: float = 0.0
@@ -95,6 +100,10 @@ class StatsRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     kv_usage: float = 0.0
     reported_us: int = 0
     live_us: int = 0
+
+    def __post_init__(self) -> None:
+        if not all(map(math.isfinite, (self.hit_rate, self.pressure, self.kv_usage))):
+            raise ValueError("statistics must be finite")
 
 
 class ReplicaRow(Change, frozen=True, tag=5):
@@ -168,7 +177,7 @@ def decode_delta(payload: bytes) -> Delta:
     """Read a delta. Raises `UnreadableDeltaError` on damage or an unknown format: to a reader, a hole."""
     try:
         delta = _decoder.decode(payload)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         raise UnreadableDeltaError(f"{len(payload)} bytes: {type(error).__name__}") from None
     if delta.format != DELTA_FORMAT:
         raise UnreadableDeltaError(f"delta format {delta.format}, this version reads {DELTA_FORMAT}")

@@ -14,8 +14,9 @@ from typing import Final
 import msgspec
 
 from inferencecache.schemas.aggregate import Aggregate, PartitionAggregate
+from inferencecache.schemas.budgets import Division
 from inferencecache.schemas.deltas import Delta
-from inferencecache.schemas.layout import Layout
+from inferencecache.schemas.layout import CurrentLayout
 from inferencecache.schemas.members import Member
 from inferencecache.schemas.policy_document import PolicyDocument
 from inferencecache.schemas.positions import Refs
@@ -28,8 +29,9 @@ EXPORTED: Final[dict[str, object]] = {
     "aggregate": Aggregate,
     "partition-aggregate": PartitionAggregate,
     "batch": Batch,
+    "budget": Division,
     "delta": Delta,
-    "layout": Layout,
+    "layout": CurrentLayout,
     "member": Member,
     "policy-set": PolicyDocument,
     "probe-request": ProbeRequest,

@@ -1,4 +1,8 @@
-"""How the log is cut into partitions: the value of `IC_LAYOUT` under `layout`, its only place."""
+"""How the log is cut into partitions: the value of `IC_LAYOUT` under `layout`, its only place.
+
+A layout is never changed in place. A new generation is put in force beside the older ones, whose
+streams stay, and go on being folded, until they are pruned.
+"""
 
 from __future__ import annotations
 
@@ -34,3 +38,25 @@ class Layout(msgspec.Struct, frozen=True):
             if entry.tenant == tenant and entry.model == model:
                 return max(1, entry.lanes)
         return 1
+
+    @property
+    def generations(self) -> tuple[Layout, ...]:
+        """All generations that have streams; the last is the one in force."""
+        return (self,)
+
+
+class CurrentLayout(Layout, frozen=True):
+    """The value of `IC_LAYOUT`: the generation in force, and the `older` ones that still have streams, the
+    oldest first.
+    """
+
+    older: tuple[Layout, ...] = ()
+
+    @property
+    def in_force(self) -> Layout:
+        """The generation in force by itself."""
+        return Layout(self.generation, self.partitions, self.lanes, self.schema)
+
+    @property
+    def generations(self) -> tuple[Layout, ...]:
+        return (*self.older, self.in_force)

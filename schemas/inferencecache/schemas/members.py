@@ -43,12 +43,27 @@ class ViewedPartition(msgspec.Struct, frozen=True):
 
 
 class RouterMember(msgspec.Struct, frozen=True, tag="router", tag_field="role"):
-    """Value under `router.<id>`; `address` is its gRPC address as it was bound."""
+    """Value under `router.<id>`; `address` is its gRPC address as it was bound.
+
+    `generation` is that of the layout by which it answers lookups, 0 before it has one; `partitions` also
+    has those of a newer generation that is being built beside it. `policy_revision` is that of the policy set
+    it runs, `intent_revision` the last one of `IC_POLICY` that it read, whatever the key. It fingerprints
+    prompts in blocks of `block_size` tokens; 0: it does not say.
+    """
 
     id: str
     policy_revision: int = 0
     partitions: dict[str, ViewedPartition] = {}
     address: str = ""
+    generation: int = 0
+    intent_revision: int = 0
+    block_size: int = 0
+
+    @property
+    def served(self) -> dict[str, ViewedPartition]:
+        """The views that it answers from: those of a newer generation are still being built."""
+        prefix = f"{self.generation}."
+        return {key: view for key, view in self.partitions.items() if key.startswith(prefix)}
 
 
 class ControllerMember(msgspec.Struct, frozen=True, tag="controller", tag_field="role"):

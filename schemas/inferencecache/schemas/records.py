@@ -177,12 +177,17 @@ class PolicyApplied(Record, frozen=True, tag=12):
 
 
 class Budget(Record, frozen=True, tag=13):
-    """This partition's part of the global cap (-1 = unbounded) and of each tenant's quota."""
+    """This partition's part of the global cap (-1 = unbounded) and of each tenant's quota.
+
+    `division` is the number of the division that the parts are of, 0 for even parts; one with a lower
+    number than the budget in force comes too late and does not count.
+    """
 
     owner: OwnerId
     owner_epoch: int
     max_entries: int
     quotas: tuple[TenantQuota, ...] = ()
+    division: int = 0
 
 
 class CreditedHolds(msgspec.Struct, frozen=True, array_like=True, gc=False):

@@ -24,7 +24,7 @@ class ResyncRequest(msgspec.Struct, frozen=True):
 
 
 class WorkItem(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Prompt tokens that hints left a replica to compute."""
+    """Prompt tokens that hints left a replica to compute; below 0 it is spared more of an earlier message."""
 
     tenant: TenantId
     model: ModelId

@@ -8,15 +8,14 @@ IDX-203].
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
-from typing import Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 import msgspec
 
 from inferencecache.core.index.single import single
-from inferencecache.core.index.view import View
 from inferencecache.schemas.aggregate import (
     NEVER,
     Aggregate,
@@ -28,6 +27,9 @@ from inferencecache.schemas.aggregate import (
 )
 from inferencecache.schemas.deltas import ReplicaRow
 from inferencecache.schemas.ids import PROBE_TENANT, ReplicaId, TenantId
+
+if TYPE_CHECKING:
+    from inferencecache.core.index.view import View  # whoever only merges loads no compiled kernels
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _Who = tuple[TenantId, ReplicaId]
@@ -92,19 +94,31 @@ def merge(parts: Iterable[PartitionAggregate]) -> Aggregate:
     )
 
 
-def tier2_hit_rate(replicas: Iterable[AggregateReplica]) -> str | None:
-    """Share of tier-2 tokens served over these replicas, None when none was looked up [IDX-184]."""
-    hits = queries = 0
-    for replica in replicas:
-        hits += replica.t2_hit_tokens or 0
-        queries += replica.t2_query_tokens or 0
-    return rate_text(min(1.0, max(0.0, hits / queries))) if queries > 0 else None
+class Tier2(NamedTuple):
+    """Tokens that were looked up in the second tier, and those of them that it served."""
+
+    hits: int = 0
+    queries: int = 0
+
+    @property
+    def rate(self) -> float | None:
+        """Share served, 0 to 1; None when nothing was looked up [IDX-184]."""
+        return min(1.0, max(0.0, self.hits / self.queries)) if self.queries > 0 else None
+
+
+def tier2_of(replicas: Sequence[AggregateReplica]) -> Tier2:
+    """Over these replicas."""
+    return Tier2(
+        sum(replica.t2_hit_tokens or 0 for replica in replicas),
+        sum(replica.t2_query_tokens or 0 for replica in replicas),
+    )
 
 
 def rate_text(rate: float) -> str:
     """The shortest decimal that is this single-precision number: `0.78`, `0`, `1` [IDX-185]."""
-    texts = (f"{rate:.{digits}g}" for digits in range(1, 10))  # nine digits tell any two singles apart
-    shortest = next(text for text in texts if single(float(text)) == single(rate))
+    exact = single(rate)
+    texts = (f"{exact:.{digits}g}" for digits in range(1, 10))  # nine digits tell any two singles apart
+    shortest = next(text for text in texts if single(float(text)) == exact)
     return f"{Decimal(shortest):f}"
 
 

@@ -155,6 +155,15 @@ class ChangeLog:
         """How many messages are kept."""
         return len(self._messages)
 
+    @property
+    def bytes(self) -> int:
+        """About how much memory they take."""
+        return self._bytes
+
+    @property
+    def max_bytes(self) -> int:
+        return self._max_bytes
+
     def drop_through(self, sequence: int) -> None:
         """Forget the messages up to this log sequence: a stored delta has said them."""
         messages = self._messages
@@ -169,13 +178,22 @@ class ChangeLog:
                 return message.mark
         return None
 
+    def _position_at(self, sequence: int) -> Position | None:
+        if sequence == self.kept_from.sequence:
+            return self.kept_from
+        mark = self.mark_at(sequence)
+        return None if mark is None else mark.position
+
     def cut(self, from_: Position, max_bytes: int) -> Iterator[Piece]:
         """The kept changes behind `from_` in pieces of about `max_bytes`, at least a message each.
 
-        Raises `ChangesMissingError`. What is folded while a caller iterates is not cut.
+        Raises `ChangesMissingError`, also where another message has the place of `from_`. What is folded
+        while a caller iterates is not cut.
         """
         if from_.sequence < self.kept_from.sequence:
             raise ChangesMissingError(from_, self.kept_from)
+        if (here := self._position_at(from_.sequence)) is not None and _contradict(from_, here):
+            raise ChangesMissingError(from_, here)
         return self._cut(from_, max_bytes, len(self._messages))
 
     def _cut(self, from_: Position, max_bytes: int, count: int) -> Iterator[Piece]:
@@ -192,6 +210,11 @@ class ChangeLog:
             size += message.size
         if piece:
             yield _joined(from_, piece)
+
+
+def _contradict(one: Position, other: Position) -> bool:
+    """Are these two messages at one place, of a log that lost its tail? A time that is not known is 0."""
+    return one.time_ns != other.time_ns and 0 not in (one.time_ns, other.time_ns)
 
 
 def _mark(piece: list[_Message]) -> Mark:

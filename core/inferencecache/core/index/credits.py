@@ -56,6 +56,15 @@ class Credits:
             for width in set(widths[: score.blocks]):
                 self._add(request, width, score.replica, keys[: score.blocks][of_run == width])
 
+    @property
+    def waiting(self) -> int:
+        """Accesses since the last `take`."""
+        return self._count
+
+    @property
+    def most(self) -> int:
+        return self._most
+
     def take(self) -> Pending:
         """What there is; from now on it is the caller's, for `summed`."""
         pending, self._pending, self._count = self._pending, {}, 0

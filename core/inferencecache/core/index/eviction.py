@@ -8,9 +8,10 @@ One record evicts at most `MOST_VICTIMS` holds for quota and cap, and as many mo
 cost does not grow with the index: an enforcement that has more to do is *begun*. It goes on, in the same
 order, with the next updates (of the tenant; of anybody for the cap) and, for the index to get there
 without any, at every tick, until the count equals the quota or the cap [IDX-151, IDX-157]. Ticks begin
-none, so a lowered quota or cap still waits for the next update [IDX-162]. In steady state nothing is ever
-left over: a batch evicts what it stored. What is begun is part of the fold's state, so every fold evicts
-the same.
+none, so a lowered quota or cap still waits for the next update [IDX-162]. A part that a division lowers
+is begun to be kept to at once: the update that this room is for comes to another partition. In steady
+state nothing is ever left over: a batch evicts what it stored. What is begun is part of the fold's state,
+so every fold evicts the same.
 
 The age that a hold is evicted by counts, as everywhere, from the later of its last store and its replica's
 last `Alive` if it is certain; hashes of different width classes are ordered by class.
@@ -94,6 +95,10 @@ class Eviction:
         """The partition's part of the cap and of quotas."""
         self._cap = budget.max_entries
         self._parts = {item.tenant: item.max_keys for item in budget.quotas}
+        if budget.division:
+            for item in budget.quotas:
+                self._note_begun(item.tenant)
+            self.begun = Begun(self._over_cap() > 0, self.begun.tenants)
 
     def ttl_us(self, tenant: str) -> int:
         """Time to live of what the tenant holds and of its statistics [IDX-54]."""
@@ -186,7 +191,7 @@ class Eviction:
         if over > 0:
             for removed in self._victims.keys(tenant, over, most_holds):
                 self.tenant_evictions[tenant] += removed.victims
-                self._write.remove(removed)
+                self._write.remove(removed, "quota")
                 most_holds -= len(removed.columns.keys)
         self._note_begun(tenant)
         return max(0, most_holds)
@@ -216,7 +221,7 @@ class Eviction:
         return 0 if self._cap < 0 else max(0, self._view.entries - self._cap)
 
     def _remove(self, removed: Removed, reason: Literal["ttl", "cap"]) -> None:
-        for name, holds in self._write.remove(removed):
+        for name, holds in self._write.remove(removed, reason):
             self.evictions[self.algorithm(name.tenant), reason] += holds
 
     # ----------------------------------------------------------------------------------- credit

@@ -20,10 +20,12 @@ from inferencecache.core.index.clock import SECOND_US, LogClock
 from inferencecache.core.index.eviction import DEFAULT_SWEEP_S, Begun, Eviction
 from inferencecache.core.index.holders import Replica
 from inferencecache.core.index.keys import MalformedHashesError, key_array
+from inferencecache.core.index.lives import Life, Lives
+from inferencecache.core.index.observing import Observer
 from inferencecache.core.index.view import View
 from inferencecache.core.index.writer import Writer, changed
 from inferencecache.schemas.deltas import ReplicaName, ReplicaRow, StatsRow
-from inferencecache.schemas.ids import PROBE_TENANT, Incarnation, ModelId, ReplicaId, TenantId
+from inferencecache.schemas.ids import PROBE_TENANT, ModelId, ReplicaId, TenantId
 from inferencecache.schemas.positions import Position
 from inferencecache.schemas.records import (
     TIER_COLDEST,
@@ -97,34 +99,25 @@ class Folded(NamedTuple):
     outdated: int = 0
 
 
-class Life(msgspec.Struct, array_like=True):
-    """What the fold remembers of a replica's current incarnation, beside the row.
-
-    `sequence` is that of the last batch that counted, `begun_at` the log sequence of the `Begin`.
-    `gone_us` is set once the pod is deleted: then nothing of this incarnation counts any more.
-    """
-
-    incarnation: Incarnation
-    begun_at: int
-    sequence: int
-    pod_uid: str
-    engine: str
-    gone_us: int | None = None
-
-
 class Fold:
     """A view and what only indexers keep: incarnations, remembered uids, clock, policy and budgets."""
 
-    def __init__(self, capacity: int = 1 << 16, *, max_change_bytes: int = MAX_BYTES) -> None:
+    def __init__(
+        self,
+        capacity: int = 1 << 16,
+        *,
+        max_change_bytes: int = MAX_BYTES,
+        observer: Observer | None = None,
+    ) -> None:
         self.view = View(capacity, is_indexer=True)
         self.changes = ChangeLog(max_bytes=max_change_bytes)
-        self._write = Writer(self.view, self.changes)
+        self._write = Writer(self.view, self.changes, observer)
         self._eviction = Eviction(self._write)
         self._begin_epoch()
 
     def _begin_epoch(self) -> None:
         self.clock = LogClock()
-        self.lives: dict[ReplicaName, Life] = {}
+        self.lives = Lives()
         self.gone_uids: dict[str, int] = {}
         self.policy = PolicyApplied(self.view.owner, 0, 0)
         self.budget = Budget(self.view.owner, 0, -1)
@@ -205,7 +198,7 @@ class Fold:
                     row = changed(row, stats=_stats_row(record, time_us))
                     is_update = True
                 case Cleared():
-                    self._write.clear(replica)
+                    self._write.clear(replica, "cleared")
                     row = changed(row, stats=None)
                 case Event():
                     if record.type == REPLICA_UPDATED and row.stats is not None:
@@ -213,7 +206,7 @@ class Fold:
                 case Alive() if sender.channel == "e":
                     row = changed(row, alive_us=time_us)
                 case Gap() if sender.channel == "e":
-                    self._write.doubt(replica)
+                    self._write.doubt(replica, "gap")
                 case Complete() if sender.channel == "e":
                     self._write.release_uncertain(replica)
                 case Begin() if sender.channel == "e":
@@ -251,7 +244,7 @@ class Fold:
         for holder in list(replica.holders.values()):
             of = holder.name
             if of.width == width and record.adapter in {"", of.adapter}:
-                self._write.release(holder, keys)
+                self._write.release(holder, keys, "evicted")
         return True
 
     # ----------------------------------------------------------------------------- incarnations
@@ -281,7 +274,7 @@ class Fold:
         if batch.sequence <= life.sequence:
             return "duplicate", None
         if batch.sequence > life.sequence + 1:
-            self._write.doubt(self.view.holders.replica(name))
+            self._write.doubt(self.view.holders.replica(name), "jump")
             return "jump", ResyncRequest("resync", incarnation, life.begun_at)
         life.sequence = batch.sequence
         return None, None
@@ -293,9 +286,9 @@ class Fold:
         row = ReplicaRow(name, batch.incarnation, begun_at, stats=replica.stats, scheme=begin.scheme)
         self._write.set_row(replica, row)
         if begin.engine and life is not None and begin.engine == life.engine:
-            self._write.doubt(replica)
+            self._write.doubt(replica, "same_engine")
         else:
-            self._write.clear(replica)
+            self._write.clear(replica, "replaced")
         self.lives[name] = Life(batch.incarnation, begun_at, batch.sequence, begin.pod_uid, begin.engine)
 
     # ---------------------------------------------------------------------- about the partition
@@ -313,6 +306,8 @@ class Fold:
                 case "o", PolicyApplied():
                     self.policy = record
                     self._eviction.apply_policy(record)
+                case "o", Budget() if record.division < self.budget.division:
+                    outdated += 1
                 case "o", Budget():
                     self.budget = record
                     self._eviction.apply_budget(record)
@@ -386,12 +381,11 @@ class Fold:
         gone_us = self.clock.message_time(position.time_ns)
         self.gone_uids.pop(gone.pod_uid, None)
         self.gone_uids[gone.pod_uid] = gone_us
-        for name, life in self.lives.items():
-            is_named = name.tenant == gone.tenant and _is_rank_of(name.replica, gone.replica)
-            if is_named and life.pod_uid == gone.pod_uid:
+        for name, life in self.lives.of_pod(gone.pod_uid):
+            if name.tenant == gone.tenant and _is_rank_of(name.replica, gone.replica):
                 life.gone_us = gone_us
                 replica = self.view.holders.replica(name)
-                self._write.clear(replica)
+                self._write.clear(replica, "gone")
                 self._write.forget_row(replica)
 
 

@@ -60,7 +60,7 @@ class Tenant:
 class Model:
     """Distinct keys of one (tenant, model), and the statistics of its replicas."""
 
-    __slots__ = ("domains", "keys", "name", "stats", "tenant")
+    __slots__ = ("begun", "domains", "keys", "name", "stats", "tenant")
 
     def __init__(self, tenant: Tenant, name: ModelId) -> None:
         self.tenant = tenant
@@ -68,6 +68,8 @@ class Model:
         self.domains = 0
         self.keys = 0
         self.stats: dict[ReplicaId, StatsRow] = {}
+        self.begun: dict[ReplicaId, ReplicaRow] = {}
+        """Rows of the replicas whose sidecars said for which scheme they began."""
 
 
 class Domain:
@@ -93,6 +95,10 @@ class Domain:
         if not self._holders[replica]:
             del self._holders[replica]
             self._ascending = None
+
+    def has(self, replica: ReplicaId) -> bool:
+        """Whether the replica is a member."""
+        return replica in self._holders
 
     @property
     def members(self) -> tuple[ReplicaId, ...]:
@@ -266,8 +272,10 @@ class Holders:
         return model
 
     def forget_model(self, model: Model) -> None:
-        """Drop a model of which nothing is held and no statistics are known, and its tenant likewise."""
-        if model.domains or model.stats:
+        """Drop a model of which nothing is held, nobody began and no statistics are known, and its tenant
+        likewise.
+        """
+        if model.domains or model.stats or model.begun:
             return
         tenant = model.tenant
         del self.models[tenant.name, model.name]

@@ -64,6 +64,13 @@ class JoinedView:
             return self._lanes[0][0].members(scope)
         return sorted(replica for view, _ in self._lanes for replica in view.members(scope))
 
+    def newcomers(self, scope: Scope, since_us: int) -> Sequence[ReplicaId]:
+        return sorted(
+            replica
+            for view, ahead_us in self._lanes
+            for replica in view.newcomers(scope, since_us + ahead_us)
+        )
+
     def stats(self, tenant: TenantId, model: ModelId) -> Mapping[ReplicaId, StatsRow]:
         if len(self._lanes) == 1:
             return self._lanes[0][0].stats(tenant, model)

@@ -123,13 +123,13 @@ _is_told = False
 
 
 def _compile(signature: Any, function: _Kernel) -> _Kernel:
-    """Compile, keeping the result on disk; in memory alone where no folder for it is writable."""
+    """Compile, keeping the result on disk; in memory alone where it can be neither found nor kept."""
     global _is_told  # noqa: PLW0603 - one line for a process, not for a kernel
     try:
         compiled: _Kernel = numba.njit(signature, cache=True, nogil=True)(function)
         return compiled
-    except RuntimeError as error:
-        if "cannot cache" not in str(error):
+    except (RuntimeError, OSError) as error:
+        if isinstance(error, RuntimeError) and "cannot cache" not in str(error):
             raise
         if not _is_told:
             _log.warning("no writable folder for compiled kernels, start takes longer; set NUMBA_CACHE_DIR")

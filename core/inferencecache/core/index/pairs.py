@@ -117,6 +117,12 @@ class Narrowed(IndexView):
             return ()
         return [replica for replica in members if replica in self._among] or self._replicas
 
+    def newcomers(self, scope: Scope, since_us: int) -> Sequence[ReplicaId]:
+        """Those of them that are no members already, as they are where the replicas hold nothing."""
+        members = self.members(scope)
+        newcomers = self._view.newcomers(scope, since_us)
+        return [replica for replica in newcomers if replica in self._among and replica not in members]
+
     def stats(self, tenant: TenantId, model: ModelId) -> Mapping[ReplicaId, StatsRow]:
         return self._view.stats(tenant, model)
 

@@ -139,7 +139,7 @@ class Policies:
         return self._quotas.get(tenant)
 
 
-_DECIMAL: Final = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)
+_DECIMAL: Final = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d+)?", re.ASCII)
 
 
 def resolve_floor(text: str | None) -> float | None:

@@ -62,7 +62,7 @@ class Probe(NamedTuple):
         hash_ = self.hash
         request = RouteRequest(PROBE_TENANT, self.model, self.scheme, prefix_hash=hash_)
         inputs = Inputs(exact=hash_, exact_tokens=BLOCK_TOKENS)
-        reason, scores = look_up(view, request, inputs, DEFAULT_TTL_US, now_us)
+        reason, scores, _ = look_up(view, request, inputs, DEFAULT_TTL_US, now_us)
         if reason is not Reason.PREFIX_MATCH:
             return f"got {reason.value}"
         if all(score.replica != self.replica for score in scores):

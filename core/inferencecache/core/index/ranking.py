@@ -26,6 +26,34 @@ TIER_UNSPECIFIED: Final = 0
 NO_PENALTIES: Final[Mapping[ReplicaId, float]] = {}
 
 
+class Factors(NamedTuple):
+    """What a score is made of: `value` is matched tokens or a hit rate, and `penalty` what is taken off."""
+
+    value: float = 0.0
+    freshness: float = 1.0
+    pressure: float = 1.0
+    slo_bias: float = 1.0
+    power: float = 1.0
+    penalty: float = 0.0
+
+    @property
+    def product(self) -> float:
+        """The score without regard to load [IDX section 7]."""
+        product = single(self.value)
+        for factor in self[1:5]:
+            if factor != 1.0:
+                product = single(product * factor)
+        return product
+
+    @property
+    def score(self) -> float:
+        """The balanced score."""
+        return single(self.product - self.penalty) if self.penalty else self.product
+
+
+NOTHING: Final = Factors()
+
+
 class Score(NamedTuple):
     """One replica of an answer. `blocks` is the length of its run, 0 for a match that is no run."""
 
@@ -35,13 +63,14 @@ class Score(NamedTuple):
     hit_prob: float = 0.0
     tier: int = TIER_UNSPECIFIED
     blocks: int = 0
+    factors: Factors = NOTHING
 
 
 class Conditions(NamedTuple):
     """What ranking takes into account beside the matches themselves.
 
-    `members` counts the scope's serving set; `penalties` is subtracted from the scores of prefix
-    matches, in score units, and is empty when nothing beyond the index speaks against a replica.
+    `members` counts the scope's serving set; `penalties`, in tokens, lower scores, and are empty when nothing
+    beyond the index speaks against a replica.
     """
 
     now_us: int
@@ -99,8 +128,14 @@ def rank_runs(runs: Sequence[Run], counts: Sequence[int], conditions: Conditions
     return _best_first(scores)
 
 
-def rank_hot(members: Sequence[ReplicaId], conditions: Conditions) -> tuple[Score, ...]:
-    """Members with recent statistics that show a good hit rate, best first [IDX-96..98]."""
+def rank_hot(
+    members: Sequence[ReplicaId], conditions: Conditions, prompt_tokens: int = 0
+) -> tuple[Score, ...]:
+    """Members with recent statistics that show a good hit rate, best first [IDX-96..98].
+
+    A hit rate is a share of the prompt, so a penalty counts as one too. Where it is all that a good hit rate
+    promises or more, there is no such member: else everybody would be sent to the one that has the best.
+    """
     scores = []
     for replica in members:
         row = conditions.stats.get(replica)
@@ -110,9 +145,13 @@ def rank_hot(members: Sequence[ReplicaId], conditions: Conditions) -> tuple[Scor
         hit_rate = single(row.hit_rate)
         if recency == 0 or hit_rate < HOT_MINIMUM_HIT_RATE:
             continue
-        score = _product(hit_rate, recency, pressure_factor(row), _slo_bias(recency, conditions.ttft_ms))
-        scores.append(Score(replica, score, hit_prob=hit_rate))
-    return _best_first(scores)
+        bias = _slo_bias(recency, conditions.ttft_ms)
+        penalty = conditions.penalties.get(replica, 0.0) / prompt_tokens if prompt_tokens > 0 else 0.0
+        factors = Factors(hit_rate, recency, pressure_factor(row), bias, penalty=penalty)
+        scores.append(Score(replica, factors.score, hit_prob=hit_rate, factors=factors))
+    ranked = _best_first(scores)
+    is_outweighed = bool(ranked) and ranked[0].factors.penalty > 0 and ranked[0].score <= 0
+    return () if is_outweighed else ranked
 
 
 def pressure_factor(row: StatsRow) -> float:
@@ -133,24 +172,14 @@ def _match(
     row = conditions.stats.get(replica)
     usable = row is not None and conditions.now_us - row.reported_us < conditions.ttl_us
     pressure = pressure_factor(row) if row is not None and usable else 1.0
-    score = _product(matched, fresh, pressure, _slo_bias(fresh, conditions.ttft_ms), power)
-    penalty = conditions.penalties.get(replica)
-    if penalty:
-        score = single(score - penalty)
+    bias = _slo_bias(fresh, conditions.ttft_ms)
+    factors = Factors(matched, fresh, pressure, bias, power, conditions.penalties.get(replica, 0.0))
     reported_tier = tier if TIER_T1 <= tier <= TIER_T3 else TIER_UNSPECIFIED
-    return Score(replica, score, matched, fresh, reported_tier, blocks)
+    return Score(replica, factors.score, matched, fresh, reported_tier, blocks, factors)
 
 
 def _slo_bias(fresh: float, ttft_ms: int) -> float:
     return single(1 + fresh) if 0 < ttft_ms < TIGHT_TTFT_MS else 1.0
-
-
-def _product(value: float, *factors: float) -> float:
-    product = single(value)
-    for factor in factors:
-        if factor != 1.0:
-            product = single(product * factor)
-    return product
 
 
 def _best_first(scores: list[Score]) -> tuple[Score, ...]:

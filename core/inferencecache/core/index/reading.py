@@ -13,10 +13,13 @@ UTF-8 is the order Python gives `str`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from inferencecache.schemas.deltas import StatsRow
 from inferencecache.schemas.ids import AdapterId, HashScheme, ModelId, ReplicaId, TenantId
+
+SILENT_US: Final = 60_000_000
+"""A sidecar speaks at least every 20 s: one that was silent for three times that is taken for gone."""
 
 
 class Scope(NamedTuple):
@@ -67,6 +70,12 @@ class IndexView(Protocol):
 
     def members(self, scope: Scope) -> Sequence[ReplicaId]:
         """Replicas with at least one hold in the scope, stale unswept ones included, ascending [IDX-14]."""
+        ...
+
+    def newcomers(self, scope: Scope, since_us: int) -> Sequence[ReplicaId]:
+        """Replicas whose sidecars began for the scope and were heard since, but that hold nothing in it yet,
+        ascending. No rule counts them; they are candidates where work decides.
+        """
         ...
 
     def stats(self, tenant: TenantId, model: ModelId) -> Mapping[ReplicaId, StatsRow]:

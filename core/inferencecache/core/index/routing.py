@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from inferencecache.core.index.affinity import pick, seed_of
 from inferencecache.core.index.policy import DEFAULT_LOAD_WEIGHT, Knobs, knobs_of
 from inferencecache.core.index.ranking import Conditions, Score, rank_hits, rank_hot, rank_runs
-from inferencecache.core.index.reading import IndexView, Scope
+from inferencecache.core.index.reading import SILENT_US, IndexView, Scope
 from inferencecache.core.index.reason import Reason
 from inferencecache.core.index.request import Inputs, RouteRequest, resolve
 from inferencecache.core.index.single import single
@@ -20,12 +20,22 @@ from inferencecache.core.index.work import NO_WORK, least_busy, penalties
 from inferencecache.schemas.ids import PROBE_TENANT, ReplicaId
 from inferencecache.schemas.policy import ResolvedPolicy
 
+# Settings of a CachePolicy that may keep a match from the caller, as the policy names them.
+MINIMUM_PREFIX_TOKENS: Final = "minimumPrefixTokens"
+MINIMUM_MATCHED_TOKENS: Final = "minimumMatchedTokens"
+ROUTING_FLOOR_SCORE: Final = "routingFloorScore"
+ENABLE_TENANT_HOT: Final = "enableTenantHot"
+
 
 class Outcome(NamedTuple):
-    """What the index alone says; `NO_HINT` is its neutral outcome, "no match"."""
+    """What the index alone says; `NO_HINT` is its neutral outcome, "no match".
+
+    `gate` is the policy setting that made it so of what had matched, empty when none did.
+    """
 
     reason: Reason
     scores: tuple[Score, ...] = ()
+    gate: str = ""
 
 
 NO_MATCH: Final = Outcome(Reason.NO_HINT)
@@ -36,7 +46,8 @@ class Decision(NamedTuple):
 
     `echo_adapter` says whether the answer names the adapter that was consulted [WIRE-072],
     `echo_tokens` are tokens made from the caller's text [WIRE-073], `inputs` is what was looked up,
-    `None` when the index was not consulted.
+    `None` when the index was not consulted. `found` is what was found before the policy's gates, and
+    `gate` the setting that let nothing of it through, if one did.
     """
 
     reason: Reason
@@ -44,6 +55,8 @@ class Decision(NamedTuple):
     echo_adapter: bool = False
     echo_tokens: Sequence[int] = ()
     inputs: Inputs | None = None
+    found: tuple[Score, ...] = ()
+    gate: str = ""
 
     @property
     def uncached_tokens(self) -> int:
@@ -95,14 +108,14 @@ def route(
         return Decision(Reason.NO_HINT, echo_tokens=echo)
     too_small = knobs.minimum_prefix_tokens > 0 and inputs.tokens < knobs.minimum_prefix_tokens
     if too_small and not knobs.affinity_routing:  # step 5
-        return Decision(Reason.NO_HINT, echo_tokens=echo)
-    if not knobs.load_balancing:
-        work = NO_WORK
-    outcome = look_up(view, request, inputs, knobs.ttl_us, now_us, work, knobs.load_weight)  # step 6
-    outcome = _gated(outcome, knobs, too_small)  # steps 7 to 9
+        return Decision(Reason.NO_HINT, echo_tokens=echo, gate=MINIMUM_PREFIX_TOKENS)
+    work = work if knobs.load_balancing else NO_WORK
+    found = look_up(view, request, inputs, knobs.ttl_us, now_us, work, knobs.load_weight)  # step 6
+    outcome = _gated(found, knobs, too_small)  # steps 7 to 9
+    gate = outcome.gate
     if outcome.reason is Reason.NO_HINT and knobs.affinity_routing:  # step 10
-        outcome = _affinity(view, request, inputs, work)
-    return Decision(outcome.reason, outcome.scores, True, echo, inputs)
+        outcome = _affinity(view, request, inputs, now_us, work)
+    return Decision(outcome.reason, outcome.scores, True, echo, inputs, found.scores, gate)
 
 
 def look_up(
@@ -122,7 +135,7 @@ def look_up(
     members = view.members(scope)
     if not members:
         return _unknown(view, scope)
-    burden = penalties(work, members, load_weight)
+    burden = penalties(work, candidates(view, scope, now_us, work), load_weight)
     conditions = Conditions(now_us, ttl_us, request.ttft_ms, len(members), view.stats(tenant, model), burden)
     if inputs.hashes:
         runs = view.leading_runs(scope, request.adapter, inputs.hashes, now_us, ttl_us)
@@ -130,7 +143,7 @@ def look_up(
     else:
         hits = view.exact(scope, request.adapter, inputs.exact, now_us, ttl_us)
         scores = rank_hits(hits, conditions)
-        if not scores and (hot := rank_hot(members, conditions)):
+        if not scores and (hot := rank_hot(members, conditions, inputs.tokens)):
             return Outcome(Reason.TENANT_HOT, hot)
     return Outcome(Reason.PREFIX_MATCH, scores) if scores else NO_MATCH
 
@@ -148,26 +161,44 @@ def _unknown(view: IndexView, scope: Scope) -> Outcome:
 
 def _gated(outcome: Outcome, knobs: Knobs, too_small: bool) -> Outcome:
     """Steps 7 to 9b: what the tenant's policy does not let through becomes no match."""
-    reason, scores = outcome
+    reason, scores, _ = outcome
     if reason is Reason.TENANT_HOT:
-        return outcome if knobs.tenant_hot and not too_small else NO_MATCH
+        if knobs.tenant_hot and not too_small:
+            return outcome
+        return NO_MATCH._replace(gate=MINIMUM_PREFIX_TOKENS if too_small else ENABLE_TENANT_HOT)
     if reason is not Reason.PREFIX_MATCH:
         return outcome
     if too_small:
-        return NO_MATCH
+        return NO_MATCH._replace(gate=MINIMUM_PREFIX_TOKENS)
     least = knobs.minimum_matched_tokens
     if least > 0:
         scores = tuple([score for score in scores if score.matched_tokens >= least])
         if not scores:
-            return NO_MATCH
+            return NO_MATCH._replace(gate=MINIMUM_MATCHED_TOKENS)
     floor = knobs.routing_floor_score
     if floor > 0 and scores[0].score < single(floor):
-        return NO_MATCH
+        return NO_MATCH._replace(gate=ROUTING_FLOOR_SCORE)
     return Outcome(reason, scores)
 
 
+def candidates(
+    view: IndexView, scope: Scope, now_us: int, work: Mapping[ReplicaId, float]
+) -> Sequence[ReplicaId]:
+    """Whose work is compared, ascending: the members and, once one has work, who began and holds nothing.
+
+    Else the first replica of a cold domain would be its only member, and with nobody to compare it to
+    everybody would be sent there. Without work the members alone count [IDX-104], also where other
+    domains of the model have some.
+    """
+    members = view.members(scope)
+    if not any(replica in work for replica in members):
+        return members
+    newcomers = view.newcomers(scope, now_us - SILENT_US)
+    return sorted((*members, *newcomers)) if newcomers else members
+
+
 def _affinity(
-    view: IndexView, request: RouteRequest, inputs: Inputs, work: Mapping[ReplicaId, float]
+    view: IndexView, request: RouteRequest, inputs: Inputs, now_us: int, work: Mapping[ReplicaId, float]
 ) -> Outcome:
     """One of the least busy replicas, the one that equal prompts agree on, if the request gives anything
     to go by [IDX-102..107].
@@ -175,7 +206,7 @@ def _affinity(
     if not (request.has_all_keys and request.has_balanced_chain):
         return NO_MATCH
     seed = seed_of(inputs)
-    members = view.members(Scope(request.tenant, request.model, request.scheme))
-    if not (seed and members):
+    among = candidates(view, Scope(request.tenant, request.model, request.scheme), now_us, work)
+    if not (seed and among):
         return NO_MATCH
-    return Outcome(Reason.AFFINITY_HINT, (Score(pick(seed, least_busy(work, members))),))
+    return Outcome(Reason.AFFINITY_HINT, (Score(pick(seed, least_busy(work, among))),))

@@ -1,27 +1,25 @@
 """The state of a partition as a stream of bytes, format version 1.
 
-A snapshot is a sequence of frames: 4 bytes of length, 8 bytes of XXH3-64 (both little-endian) and a
-section in MessagePack. The header comes first, then holder names, holds and replica rows; then what only
-indexers need, access counts and the fold's own memory; then the end, without which it is incomplete, and
-whose seal shows that no frame before it is lost, repeated, moved or another snapshot's. Reading takes the
-stream as it comes and has at most one frame of it in hand. The digests of what was read must be those of
-the header.
+A snapshot is a sequence of frames, each with a section in MessagePack. The header comes first, then holder
+names, holds and replica rows; then what only indexers need, access counts and the fold's own memory; then
+the end, without which it is incomplete, and which seals the frames before it. The digests of what was read
+must be those of the header.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final, TypeVar
 
 import msgspec
 import numpy as np
-from xxhash import xxh3_64, xxh3_64_intdigest
 
 from inferencecache.core.index.clock import LogClock
 from inferencecache.core.index.eviction import Begun
-from inferencecache.core.index.fold import Fold, Life
+from inferencecache.core.index.fold import Fold
+from inferencecache.core.index.framing import DamagedFrameError, FrameReader, FrameWriter
 from inferencecache.core.index.holders import Holder
+from inferencecache.core.index.lives import Life
 from inferencecache.core.index.table import AccessColumns, Columns
 from inferencecache.core.index.view import View
 from inferencecache.schemas.deltas import HolderName, ReplicaName, ReplicaRow
@@ -31,10 +29,8 @@ from inferencecache.schemas.records import TIER_T1, Budget, PolicyApplied
 
 SNAPSHOT_FORMAT: Final = 1
 CHUNK_BYTES: Final = 1 << 20
-_MOST_FRAME_BYTES: Final = 1 << 26
 _MOST_RESERVED: Final = 1 << 24
 """Room for more holds than these is made only once they are there, whatever a header claims."""
-_FRAME: Final = struct.Struct("<IQ")
 _HOLDS: Final = 32_768
 _NAMES: Final = 2_048
 """Holds and names in a frame, which takes less than a megabyte then."""
@@ -113,7 +109,7 @@ class _Memory(_Section, frozen=True, tag=7):
 
 
 class _End(_Section, frozen=True, tag=8):
-    """`seal` is the XXH3-64 of the heads, length and checksum, of all frames before this one."""
+    """`seal` is that of all frames before this one."""
 
     seal: int
 
@@ -145,17 +141,10 @@ def encode_snapshot(fold: Fold, delta: Position, partition: str = "") -> Iterato
 
 def _frames(sections: Iterator[_Section]) -> Iterator[bytes]:
     """The sections and the end, framed."""
-    seal = xxh3_64()
+    writer = FrameWriter()
     for section in sections:
-        head, payload = _framed(section)
-        seal.update(head)
-        yield head + payload
-    yield b"".join(_framed(_End(seal.intdigest())))
-
-
-def _framed(section: _Section) -> tuple[bytes, bytes]:
-    payload = _encoder.encode(section)
-    return _FRAME.pack(len(payload), xxh3_64_intdigest(payload)), payload
+        yield writer.frame(_encoder.encode(section))
+    yield writer.frame(_encoder.encode(_End(writer.seal)))
 
 
 def _sections(fold: Fold, delta: Position, partition: str) -> Iterator[_Section]:
@@ -228,37 +217,24 @@ class SnapshotDecoder:
     def __init__(self, into: View | Fold) -> None:
         self._fold = into if isinstance(into, Fold) else None
         self._view = into.view if isinstance(into, Fold) else into
-        self._pending = bytearray()
+        self._frames = FrameReader()
         self._holders: list[Holder] = []
         self._numbers = np.zeros(0, np.int32)
         self._is_ended = False
-        self._seal = xxh3_64()
         self.header: Header | None = None
 
     def feed(self, chunk: bytes) -> None:
         """Take the next bytes. Raises `UnreadableSnapshotError`."""
-        pending = self._pending
-        pending += chunk
-        start = 0
-        while len(pending) - start >= _FRAME.size:
-            length, check = _FRAME.unpack_from(pending, start)
-            if length > _MOST_FRAME_BYTES:
-                raise UnreadableSnapshotError(f"a frame of {length} bytes")
-            end = start + _FRAME.size + length
-            if end > len(pending):
-                break
-            payload = bytes(memoryview(pending)[start + _FRAME.size : end])
-            if xxh3_64_intdigest(payload) != check:
-                raise UnreadableSnapshotError("a frame's checksum is wrong")
-            self._take(payload)
-            self._seal.update(_FRAME.pack(length, check))
-            start = end
-        del pending[:start]
+        try:
+            for payload in self._frames.feed(chunk):
+                self._take(payload)
+        except DamagedFrameError as error:
+            raise UnreadableSnapshotError(str(error)) from None
 
     def finish(self) -> None:
         """The stream is at its end. Raises `UnreadableSnapshotError` if the snapshot is not."""
         header, view = self.header, self._view
-        if header is None or not self._is_ended or self._pending:
+        if header is None or not (self._is_ended and self._frames.is_whole):
             raise UnreadableSnapshotError("the snapshot is incomplete")
         if view.digest != header.digest or (self._fold and view.access_digest != header.access_digest):
             raise UnreadableSnapshotError(f"digest {view.digest:016x}, the header says {header.digest:016x}")
@@ -297,7 +273,7 @@ class SnapshotDecoder:
                 for row in section.rows:
                     self._view.put_row(row)
             case _End():
-                if section.seal != self._seal.intdigest():
+                if section.seal != self._frames.seal:
                     raise UnreadableSnapshotError("frames are missing, repeated or out of place")
                 self._is_ended = True
             case _ if self._fold is not None:

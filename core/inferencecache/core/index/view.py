@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from types import MappingProxyType
-from typing import Final, Literal, NamedTuple
+from typing import Final, Literal, NamedTuple, TypeVar
 
 import msgspec
 import numpy as np
@@ -49,6 +49,8 @@ from inferencecache.schemas.positions import Position
 START: Final = Position()
 _NO_STATS: Final[Mapping[ReplicaId, StatsRow]] = MappingProxyType({})
 _NO_KEYSPACE: Final = -1
+
+_Value = TypeVar("_Value")
 
 Part = tuple[Holder, Keys]
 """Keys of one holder."""
@@ -153,6 +155,19 @@ class View:
     def members(self, scope: Scope) -> Sequence[ReplicaId]:
         domain = self.holders.domains.get(scope)
         return domain.members if domain is not None else ()
+
+    def newcomers(self, scope: Scope, since_us: int) -> Sequence[ReplicaId]:
+        model = self.holders.models.get((scope.tenant, scope.model))
+        if model is None:
+            return ()
+        domain = self.holders.domains.get(scope)
+        return sorted(
+            replica
+            for replica, row in model.begun.items()
+            if not (domain is not None and domain.has(replica))
+            and row.scheme == scope.scheme
+            and row.heard_us > since_us
+        )
 
     def stats(self, tenant: TenantId, model: ModelId) -> Mapping[ReplicaId, StatsRow]:
         known = self.holders.models.get((tenant, model))
@@ -259,18 +274,19 @@ class View:
         hash_ = row_hash(row) if row is not None else 0
         self.digest = (self.digest + hash_ - replica.row_hash) & MASK
         before_us, before = replica.alive_us, replica.stats
+        had_begun = replica.row is not None and bool(replica.row.scheme)
         replica.row, replica.row_hash = row, hash_
         if replica.alive_us != before_us:
             for holder in replica.holders.values():
                 self.table.set_alive(holder.number, replica.alive_us)
-        stats = replica.stats
-        if stats is not before:
-            model = self.holders.model(replica.name.tenant, replica.name.model)
-            if stats is not None:
-                model.stats[replica.name.replica] = stats
-            elif before is not None:
-                del model.stats[replica.name.replica]
-                self.holders.forget_model(model)
+        name, stats = replica.name, replica.stats
+        has_begun = row is not None and bool(row.scheme)
+        if stats is before and not (has_begun or had_begun):
+            return
+        model = self.holders.model(name.tenant, name.model)
+        _put(model.stats, name.replica, stats)
+        _put(model.begun, name.replica, row if has_begun else None)
+        self.holders.forget_model(model)
 
     def _open(self, replica: Replica, kind: HolderKind) -> Holder:
         holder = self.holders.open(replica, kind)
@@ -366,6 +382,13 @@ class View:
         kind = (name.scheme, name.adapter, name.width)
         if self.hold(replica, kind, keys, token_counts, change.tier, change.last_seen_us) is None:
             self.holders.forget(replica)
+
+
+def _put(values: dict[ReplicaId, _Value], replica: ReplicaId, value: _Value | None) -> None:
+    if value is not None:
+        values[replica] = value
+    else:
+        values.pop(replica, None)
 
 
 def _ignore(holder: Holder) -> None:

@@ -12,6 +12,7 @@ from inferencecache.core.log.buckets import Bucket, Entry, Gone, Watch
 from inferencecache.core.log.connection import Log, NotConnectedError, Subscription
 from inferencecache.core.log.inbox import Message, NoAnswerError
 from inferencecache.core.log.jetstream import ApiError, NoStreamError
+from inferencecache.core.log.members import read_members
 from inferencecache.core.log.objects import ObjectDamagedError, ObjectMissingError, Objects, StoredObject
 from inferencecache.core.log.publisher import (
     NotStoredError,
@@ -49,5 +50,6 @@ __all__ = [
     "ensure_assets",
     "ensure_layout",
     "read_layout",
+    "read_members",
     "wait_for_layout",
 ]

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from inferencecache.core.log import jetstream
-from inferencecache.core.log.connection import Log
+from inferencecache.core.log.connection import Log, Subscription
 from inferencecache.core.log.publisher import WrongLastSequenceError
 from inferencecache.core.log.reader import Reader, Start, StreamMessage
 from inferencecache.core.protocol.position import Lost
@@ -53,6 +53,13 @@ class Bucket:
         if stored is None or _is_deletion(stored.headers):
             return None
         return Entry(key, stored.payload, stored.sequence)
+
+    async def at(self, key: str, revision: int) -> Entry | None:
+        """The value that was written as this revision, if the bucket's history still has it."""
+        stored = await jetstream.read_message(self._log, self._stream, sequence=revision)
+        if stored is None or stored.subject != self._prefix + key or _is_deletion(stored.headers):
+            return None
+        return Entry(key, stored.payload, revision)
 
     async def entries(self, *, keys: str = ">") -> list[Entry]:
         """All current values, or those of keys that match a pattern, each read by itself, in order of keys.
@@ -102,6 +109,14 @@ class Bucket:
             headers={_OPERATION: "DEL"},
             timeout_s=timeout_s,
         )
+
+    async def listen(self, key: str, written: Callable[[], None]) -> Subscription:
+        """Call `written` whenever somebody writes the key, as core NATS tells it.
+
+        It costs the server less than a watch and promises nothing: a sign may be missed, come before the
+        bucket shows the value, or be about a write that is refused.
+        """
+        return await self._log.subscribe(self._prefix + key, lambda _: written())
 
     def watch(
         self, changed: Callable[[Entry | Gone], None], *, keys: str = ">", heartbeat_s: float = 1.0

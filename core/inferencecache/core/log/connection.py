@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
@@ -23,7 +24,7 @@ from nats.nuid import NUID
 
 from inferencecache.core.log.inbox import Inbox, Message
 from inferencecache.core.log.publisher import HEADERS_ROOM, Publisher
-from inferencecache.core.service import NatsSettings, get_logger
+from inferencecache.core.service import NatsSettings, ended, get_logger
 
 RECONNECT_WAIT_S: Final = 0.1
 PING_INTERVAL_S: Final = 2
@@ -32,17 +33,28 @@ CONNECT_TIMEOUT_S: Final = 5
 _REVIVE_WAIT_S: Final = 1.0
 _FLUSH_LIMIT_S: Final = 10.0
 _CLOSE_LIMIT_S: Final = 2.0
+_NKEY_SEED: Final = re.compile(r"SU[A-Z2-7]{56}")
+"""Of a user, as servers know it that list public keys instead of trusting an operator's signature."""
 
 logger = get_logger("log")
 
 Callback = Callable[[Message], None]
 
 
+_SETTINGS_BY_REASON: Final = {
+    "certificate": "--nats-tls-ca-file, and --nats-tls-cert-file where the server asks for one",
+    "authorization": "the credentials: --nats-creds-file, --nats-nkey-seed-file, --nats-token or --nats-user",
+}
+"""What to look at first, by words of the client's reason."""
+
+
 class NotConnectedError(Exception):
     """There was no connection within the time given; `reason` is what the last attempt said."""
 
     def __init__(self, address: str, reason: str) -> None:
-        super().__init__(f"no connection to NATS at {address}: {reason or 'no answer'}; check --nats-url")
+        wrong = reason.lower()
+        setting = next((each for part, each in _SETTINGS_BY_REASON.items() if part in wrong), "--nats-url")
+        super().__init__(f"no connection to NATS at {address}: {reason or 'no answer'}; check {setting}")
         self.address = address
         self.reason = reason
 
@@ -98,6 +110,9 @@ class Log:
 
     `connect` makes one that is connected. One that is made directly connects with `start`; until then
     nothing that is asked of it is answered.
+
+    `name` is what the server's monitoring shows. Its first word is the role, and answers come to subjects
+    below `_INBOX.<role>`, so that permissions can keep the roles from reading each other's answers.
     """
 
     def __init__(self, settings: NatsSettings, name: str) -> None:
@@ -112,12 +127,12 @@ class Log:
         self._listeners: list[Callable[[], None]] = []
         self._supervisor: asyncio.Task[None] | None = None
         self._last_error = ""
-        self._inbox = Inbox(f"_INBOX.{NUID().next().decode()}", self.send)
+        self._inbox = Inbox(self.new_inbox(), self.send)
         self.publisher = Publisher(self._inbox)
 
     @classmethod
     async def connect(cls, settings: NatsSettings, *, name: str, timeout_s: float | None = None) -> Self:
-        """Connect, by default however long it takes. `name` is what the server's monitoring shows.
+        """Connect, by default however long it takes.
 
         Raises NotConnectedError after `timeout_s`.
         """
@@ -150,6 +165,10 @@ class Log:
     def address(self) -> str:
         """The servers' addresses without secrets."""
         return self._settings.address
+
+    def new_inbox(self) -> str:
+        """A subject for answers to this connection alone."""
+        return f"_INBOX.{self._name.partition(' ')[0]}.{NUID().next().decode()}"
 
     def on_connected(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call `listener` after every reconnect. Returns what ends that."""
@@ -201,15 +220,19 @@ class Log:
         self._up.clear()
         if self._supervisor is None:
             return  # never connected
-        with contextlib.suppress(TimeoutError, OSError, NatsError):  # nobody waits for a peer that is gone
-            async with asyncio.timeout(_CLOSE_LIMIT_S):
-                await self._client.close()
+        await _end(self._client)
 
     async def _open_client(self) -> None:
         while True:
             client = Client()
+            connecting = asyncio.create_task(client.connect(**self._options()))
             try:
-                await client.connect(**self._options())
+                await asyncio.wait([connecting])
+                await connecting
+            except asyncio.CancelledError:
+                await ended(connecting)
+                await _end(client)
+                raise
             except (OSError, NatsError, TimeoutError) as error:
                 self._note_error(error)
                 await asyncio.sleep(_REVIVE_WAIT_S)
@@ -217,8 +240,7 @@ class Log:
             except Exception as error:  # noqa: BLE001 - see below
                 # Signing with credentials that are none fails in as many ways as there are libraries for it.
                 self._note_error(UnusableCredentialsError(error))
-                with contextlib.suppress(OSError, NatsError):
-                    await client.close()
+                await _end(client)
                 await asyncio.sleep(_REVIVE_WAIT_S)
                 continue
             self._client = client
@@ -312,6 +334,8 @@ class Log:
             options["token"] = settings.token
         if settings.creds_file:
             options["user_credentials"] = settings.creds_file
+        elif _NKEY_SEED.fullmatch(settings.creds_text.strip()):
+            options["nkeys_seed_str"] = settings.creds_text.strip()
         elif settings.creds_text:
             options["user_credentials"] = RawCredentials(settings.creds_text)
         if settings.nkey_seed_file:
@@ -320,6 +344,13 @@ class Log:
         if context is not None:
             options["tls"] = context
         return options
+
+
+async def _end(client: Client) -> None:
+    """Close it; nobody waits for a peer that is gone."""
+    with contextlib.suppress(TimeoutError, OSError, NatsError):
+        async with asyncio.timeout(_CLOSE_LIMIT_S):
+            await client.close()
 
 
 def _tls(settings: NatsSettings) -> ssl.SSLContext | None:

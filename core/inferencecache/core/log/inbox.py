@@ -2,7 +2,8 @@
 
 All answers come to one wildcard subscription. A question that was on the wire when the server died
 is put again as soon as the connection is back, so whoever asks waits for the server and not for a
-timeout; what is asked must therefore bear being asked twice.
+timeout. In a cluster the server that had to answer may be lost while the connection is not: so what is not
+answered is put again now and then. What is asked must therefore bear being asked twice.
 """
 
 from __future__ import annotations
@@ -13,6 +14,10 @@ from collections.abc import Awaitable, Callable, Mapping
 from typing import Final, Literal, Protocol
 
 RETRY_S: Final = 0.05
+MOST_IN_FLIGHT: Final = 16_384
+"""Questions that wait for an answer at a time."""
+AGAIN_S: Final = 1.0
+"""Unanswered for so long, a patient question is put again; and then after twice the time, and so on."""
 _NO_RESPONDERS: Final = "503"
 
 
@@ -32,7 +37,9 @@ class Message(Protocol):
 class NoAnswerError(Exception):
     """Nobody answered in time. `reason` tells a silent server from one where nobody serves the subject."""
 
-    def __init__(self, subject: str, reason: Literal["timeout", "no_responders", "closed"]) -> None:
+    def __init__(
+        self, subject: str, reason: Literal["timeout", "no_responders", "closed", "too_many_wait"]
+    ) -> None:
         super().__init__(f"{subject}: {reason.replace('_', ' ')}")
         self.subject = subject
         self.reason = reason
@@ -82,8 +89,11 @@ class Inbox:
         """The first answer. Raises NoAnswerError.
 
         A patient question is asked again every 50 ms while nobody serves its subject: a stream that
-        is being created, or a server that is still loading its store.
+        is being created, or a server that is still loading its store. It is also put again while it is
+        not answered: a stream whose leader is lost answers once it has another.
         """
+        if len(self._questions) >= MOST_IN_FLIGHT:
+            raise NoAnswerError(subject, "too_many_wait")
         number = str(next(self._numbers))
         question = _Question(subject, payload, dict(headers) if headers else None, self._prefix + number)
         self._questions[number] = question
@@ -92,7 +102,7 @@ class Inbox:
             async with asyncio.timeout(timeout_s):
                 while True:
                     await self._put(question)
-                    message = await question.answer
+                    message = await (self._insist(question) if patient else question.answer)
                     if message.data or (message.headers or {}).get("Status") != _NO_RESPONDERS:
                         return message
                     reason = "no_responders"
@@ -104,6 +114,13 @@ class Inbox:
             raise NoAnswerError(subject, reason) from None
         finally:
             del self._questions[number]
+
+    async def _insist(self, question: _Question) -> Message:
+        wait_s = AGAIN_S
+        while not (await asyncio.wait((question.answer,), timeout=wait_s))[0]:
+            wait_s *= 2
+            await self._put(question)
+        return question.answer.result()
 
     def answered(self, message: Message) -> None:
         """An answer arrived; one that nobody waits for any more is dropped."""

@@ -15,6 +15,7 @@ import msgspec
 
 from inferencecache.core.log.connection import Log
 from inferencecache.core.log.inbox import Message
+from inferencecache.schemas.unreadable import UNREADABLE
 
 TIMEOUT_S: Final = 5.0
 STREAM_NOT_FOUND: Final = 10059
@@ -22,6 +23,10 @@ CONSUMER_NOT_FOUND: Final = 10014
 NAME_IN_USE: Final = 10058
 """A stream of that name exists with another configuration."""
 INSUFFICIENT_STORAGE: Final = 10047
+NOT_CLUSTERED: Final = 10074
+"""More than one replica was asked of a server that is alone."""
+NO_PEERS: Final = 10005
+"""The cluster has not as many servers running as replicas were asked for."""
 _NO_MESSAGE: Final = 10037
 
 T = TypeVar("T")
@@ -58,11 +63,22 @@ class StreamInfo(msgspec.Struct):
     config: dict[str, Any]
     state: StreamState
     created: str = ""
+    ts: str = ""
+
+    @property
+    def asked_ns(self) -> int:
+        """When the server answered, by its own clock."""
+        return nanoseconds(self.ts)
 
     @property
     def created_ns(self) -> int:
         """When the stream was created, in nanoseconds since the Unix epoch."""
         return nanoseconds(self.created)
+
+
+class _StreamNames(msgspec.Struct):
+    total: int = 0
+    streams: list[str] | None = None
 
 
 class ConsumerInfo(msgspec.Struct):
@@ -136,7 +152,7 @@ async def call(log: Log, request: str, body: object, answer: type[T], *, timeout
         failure = _outcomes.decode(message.data).error
         if failure is None:
             return msgspec.json.decode(message.data, type=answer)
-    except (msgspec.DecodeError, ValueError) as error:
+    except UNREADABLE as error:
         raise ApiError(request, 500, 0, f"unreadable answer: {error}") from None
     kind = NoStreamError if failure.err_code == STREAM_NOT_FOUND else ApiError
     raise kind(request, failure.code, failure.err_code, failure.description)
@@ -148,6 +164,16 @@ async def stream_info(
     """State and configuration; with a `subjects` filter also the number of messages by subject."""
     body = {"subjects_filter": subjects} if subjects else None
     return await call(log, f"STREAM.INFO.{stream}", body, StreamInfo, timeout_s=timeout_s)
+
+
+async def stream_names(log: Log) -> list[str]:
+    """The names of all streams of the account."""
+    names: list[str] = []
+    while True:
+        page = await call(log, "STREAM.NAMES", {"offset": len(names)}, _StreamNames)
+        names += page.streams or ()
+        if not page.streams or len(names) >= page.total:
+            return names
 
 
 async def create_stream(log: Log, config: dict[str, Any]) -> StreamInfo:

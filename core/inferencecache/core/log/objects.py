@@ -19,6 +19,7 @@ import msgspec
 from inferencecache.core.log import jetstream
 from inferencecache.core.log.connection import Log
 from inferencecache.core.log.inbox import NoAnswerError
+from inferencecache.schemas.unreadable import UNREADABLE
 
 CHUNK_BYTES: Final = 1024 * 1024
 IDLE_LIMIT_S: Final = 5.0
@@ -137,8 +138,8 @@ class Objects:
         """All whole objects whose names begin with `prefix`."""
         found: list[StoredObject] = []
         for token in await self._subjects("M"):
-            name = base64.urlsafe_b64decode(token).decode()
-            if name.startswith(prefix):
+            name = _name_of(token)
+            if name is not None and name.startswith(prefix):
                 try:
                     meta = await self._read_meta(name)
                 except ObjectMissingError:
@@ -156,7 +157,9 @@ class Objects:
         found: list[StoredObject] = []
         for token in await self._subjects("C"):
             name = _name_of(token)
-            if name.startswith(prefix) and self._meta(name).rpartition(".")[2] not in whole:
+            if name is None or not name.startswith(prefix):
+                continue
+            if self._meta(name).rpartition(".")[2] not in whole:
                 last = await jetstream.read_message(self._log, self._stream, last_of=self._chunks(token))
                 if last is not None:
                     found.append(StoredObject(name, 0, "", last.time_ns / 1e9))
@@ -176,7 +179,7 @@ class Objects:
             raise ObjectMissingError(name)
         try:
             meta = msgspec.json.decode(stored.payload, type=_Meta)
-        except (msgspec.DecodeError, ValueError) as error:
+        except UNREADABLE as error:
             raise ObjectDamagedError(name, f"unreadable description: {error}") from None
         if meta.deleted:
             raise ObjectMissingError(name)
@@ -214,8 +217,12 @@ def _chunk_id(name: str) -> str:
     return base64.urlsafe_b64encode(name.encode()).decode().rstrip("=")
 
 
-def _name_of(chunk_id: str) -> str:
-    return base64.urlsafe_b64decode(chunk_id + "=" * (-len(chunk_id) % 4)).decode()
+def _name_of(token: str) -> str | None:
+    """The name that a token tells; None of what was stored with another tool, whose chunks tell none."""
+    try:
+        return base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)).decode()
+    except ValueError:
+        return None
 
 
 async def _repack(pieces: Iterable[bytes] | AsyncIterable[bytes], size: int) -> AsyncIterator[bytes]:

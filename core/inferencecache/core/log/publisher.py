@@ -18,6 +18,8 @@ from typing import Final
 import msgspec
 
 from inferencecache.core.log.inbox import RETRY_S, Inbox, Message, NoAnswerError
+from inferencecache.core.service import tracing
+from inferencecache.schemas.unreadable import UNREADABLE
 
 HEADERS_ROOM: Final = 64 * 1024
 """Payload and headers together must fit the server's `max_payload`; beyond it the server hangs up."""
@@ -126,6 +128,14 @@ class Publisher:
             all_headers["Nats-Expected-Last-Sequence"] = str(expect_last_sequence)
         if expect_last_subject_sequence is not None:
             all_headers["Nats-Expected-Last-Subject-Sequence"] = str(expect_last_subject_sequence)
+        with tracing.sent("publish", subject):
+            if trace := tracing.current_trace():
+                all_headers[tracing.TRACEPARENT] = trace
+            return await self._store(subject, payload, all_headers, timeout_s)
+
+    async def _store(
+        self, subject: str, payload: bytes, all_headers: dict[str, str], timeout_s: float
+    ) -> PubAck:
         deadline = time.monotonic() + timeout_s
         while True:
             answer = await self._ask(subject, payload, all_headers, deadline - time.monotonic())
@@ -155,7 +165,7 @@ class Publisher:
 def _read(subject: str, message: Message) -> _Answer:
     try:
         answer = _answers.decode(message.data)
-    except (msgspec.DecodeError, ValueError):
+    except UNREADABLE:
         raise NotStoredError(subject, "the answer is no acknowledgement", retryable=False) from None
     if answer.error is None and not answer.stream:
         raise NotStoredError(subject, "the answer is no acknowledgement", retryable=False)

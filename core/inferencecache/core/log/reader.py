@@ -28,6 +28,8 @@ from inferencecache.core.service import get_logger
 from inferencecache.schemas.positions import Position
 
 BATCH: Final = 512
+MOST_ASKED: Final = BATCH + BATCH // 2
+"""Messages asked for at a time, which still arrive when the reader pauses."""
 MAX_BYTES: Final = 16 * 1024 * 1024
 """Of one pull request; a message above it would be refused for ever."""
 EXPIRY_S: Final = 10.0
@@ -181,7 +183,7 @@ class Reader:
         if self._lost is not None:
             return
         consumer = f"{self._name}-{NUID().next().decode()}"
-        inbox = f"_INBOX.{NUID().next().decode()}"
+        inbox = self._log.new_inbox()
         self._trouble = ""
         self._outstanding = 0
         self._consumer_sequence = 0

@@ -37,6 +37,7 @@ _ESCAPES: Final = tuple(chr(b) if b in _PLAIN else f"={b:02X}" for b in range(25
 _NEEDS_ESCAPE: Final = re.compile(r"[^-_/A-Za-z0-9]")
 _ESCAPED_BYTE: Final = re.compile(rb"=([0-9A-F]{2})")
 _CONTROL: Final = "_"
+_PARTITION_STREAM: Final = re.compile(r"IC_(?:EVENTS|DELTAS)_([0-9]+)_[0-9]+")
 
 
 class InvalidIdError(ValueError):
@@ -117,6 +118,12 @@ def deltas_stream(generation: int, partition: int) -> str:
     return f"IC_DELTAS_{generation}_{partition}"
 
 
+def generation_of_stream(name: str) -> int | None:
+    """The layout generation of an events or deltas stream; None for any other stream."""
+    match = _PARTITION_STREAM.fullmatch(name)
+    return int(match[1]) if match is not None else None
+
+
 def delta_subject(generation: int, partition: int) -> str:
     return f"ic.dl.{generation}.{partition}"
 
@@ -124,6 +131,11 @@ def delta_subject(generation: int, partition: int) -> str:
 def partition_key(generation: int, partition: int) -> str:
     """Key of a partition in `IC_REFS`, `IC_AGGREGATE` and members' values."""
     return f"{generation}.{partition}"
+
+
+def budget_key(generation: int) -> str:
+    """Key in `IC_AGGREGATE` of how a generation's partitions share the cap and quotas."""
+    return f"{generation}.budget"
 
 
 def member_key(role: Literal["indexer", "router", "controller"], id_: str) -> str:
@@ -203,6 +215,11 @@ def _number(digits: str) -> int:
 def resync_subject(tenant: str, model: str, replica: str) -> str:
     """Where an owner asks a replica's producer to begin anew. Raises InvalidIdError."""
     return f"ic.resync.{escape(tenant)}.{escape(model)}.{escape(replica)}"
+
+
+def explain_subject(router: str) -> str:
+    """Where the router of that id is asked to explain a lookup; on `EXPLAIN_SUBJECT` any one is."""
+    return f"{EXPLAIN_SUBJECT}.{escape(router)}"
 
 
 def snapshot_request_subject(generation: int, partition: int) -> str:

@@ -1,19 +1,27 @@
-"""The ground a process stands on: layout and assets, made sure of at start and after every reconnect."""
+"""The ground a process stands on: layout and assets, made sure of at start, after every reconnect and
+whenever the layout changes.
+"""
 
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Final
 
-from inferencecache.core.log import ApiError, Log, NoAnswerError, ensure_assets, ensure_layout
-from inferencecache.core.log.assets import (
-    SNAPSHOT_PERIOD_S,
-    LayoutUnusableError,
-    StoreTooSmallError,
-    UnsafeRetentionError,
+from inferencecache.core.log import (
+    ApiError,
+    Bucket,
+    Entry,
+    Gone,
+    Log,
+    NoAnswerError,
+    ensure_assets,
+    ensure_layout,
 )
-from inferencecache.core.service import AssetSettings, get_logger
-from inferencecache.schemas.layout import Layout
+from inferencecache.core.log.assets import SNAPSHOT_PERIOD_S
+from inferencecache.core.log.subjects import LAYOUT, LAYOUT_KEY
+from inferencecache.core.service import AssetSettings, RefusedError, get_logger
+from inferencecache.schemas.layout import CurrentLayout, Layout
 
 RETRY_S: Final = 1.0
 
@@ -31,10 +39,10 @@ class Foundation:
         self._snapshot_period_s = snapshot_period_s
         self._again = asyncio.Event()
 
-    async def lay(self) -> Layout:
+    async def lay(self) -> CurrentLayout:
         """The layout in force, with all its assets there; tried until it succeeds.
 
-        Raises LayoutUnusableError, UnsafeRetentionError, StoreTooSmallError: what trying again cannot help.
+        Raises RefusedError: what trying again cannot help.
         """
         while True:
             try:
@@ -47,26 +55,40 @@ class Foundation:
         """Make sure of everything once more: something of it was found missing."""
         self._again.set()
 
-    async def keep(self, layout: Layout) -> None:
-        """Lay again after every reconnect, until cancelled: a server may have lost its store."""
+    async def keep(self, layout: CurrentLayout, changed: Callable[[CurrentLayout], None]) -> None:
+        """Lay again after every reconnect and change of the layout, until cancelled.
+
+        `changed` is called with every new layout, once all its assets are there. A layout that cannot be
+        used, or has no room, is told and left alone: what runs goes on.
+        """
         stop_listening = self._log.on_connected(self.again)
         try:
-            while True:
-                await self._again.wait()
-                self._again.clear()
-                try:
-                    await self._lay(layout)
-                except (ApiError, NoAnswerError) as error:
-                    logger.warning("assets_not_ready", error=str(error))
-                    self._again.set()
-                    await asyncio.sleep(RETRY_S)
-                except (LayoutUnusableError, UnsafeRetentionError, StoreTooSmallError) as error:
-                    # What runs goes on; the next start is refused.
-                    logger.error("assets_unsafe", error=str(error))  # noqa: TRY400 - the message says all
+            async with asyncio.TaskGroup() as group:
+                watch = Bucket(self._log, LAYOUT).watch(self._layout_seen, keys=LAYOUT_KEY)
+                group.create_task(watch.run())
+                while True:
+                    await self._again.wait()
+                    self._again.clear()
+                    try:
+                        laid = await self._lay(layout)
+                    except (ApiError, NoAnswerError) as error:
+                        logger.warning("assets_not_ready", error=str(error))
+                        self._again.set()
+                        await asyncio.sleep(RETRY_S)
+                    except RefusedError as error:
+                        logger.error("assets_unsafe", error=str(error))  # noqa: TRY400 - it says all
+                    else:
+                        if laid != layout:
+                            layout = laid
+                            changed(layout)
         finally:
             stop_listening()
 
-    async def _lay(self, default: Layout) -> Layout:
+    def _layout_seen(self, change: Entry | Gone) -> None:
+        """Only a sign: what counts is read together with making sure of its assets."""
+        self._again.set()
+
+    async def _lay(self, default: Layout) -> CurrentLayout:
         replicas = self._settings.replicas
         layout = await ensure_layout(self._log, default=default, replicas=replicas)
         await ensure_assets(self._log, layout, replicas=replicas, snapshot_period_s=self._snapshot_period_s)

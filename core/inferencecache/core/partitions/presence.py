@@ -20,6 +20,7 @@ from inferencecache.core.log.subjects import MEMBERS
 from inferencecache.core.protocol.membership import Membership
 from inferencecache.core.service import get_logger
 from inferencecache.schemas.members import Member
+from inferencecache.schemas.unreadable import UNREADABLE
 
 INTERVAL_S: Final = 1.0
 HEARTBEAT_S: Final = 0.5
@@ -83,7 +84,7 @@ class Presence:
             return
         try:
             member: Member = msgspec.json.decode(change.value, type=Member)
-        except (msgspec.DecodeError, ValueError) as error:
+        except UNREADABLE as error:
             logger.warning("member_unreadable", key=change.key, error=str(error))
             return
         self.membership.seen(time.monotonic(), change.key, change.revision, member)

@@ -8,6 +8,7 @@ from inferencecache.core.log import Bucket, Log, WrongLastSequenceError
 from inferencecache.core.log.subjects import REFS
 from inferencecache.core.service import get_logger
 from inferencecache.schemas.positions import Refs
+from inferencecache.schemas.unreadable import UNREADABLE
 
 logger = get_logger("partitions")
 
@@ -30,7 +31,7 @@ class References:
             return None, 0
         try:
             return msgspec.json.decode(entry.value, type=Refs), entry.revision
-        except (msgspec.DecodeError, ValueError) as error:
+        except UNREADABLE as error:
             logger.warning("refs_unreadable", partition=self._key, error=str(error))
             return None, entry.revision
 
@@ -41,7 +42,10 @@ class References:
         """
         value = msgspec.json.encode(refs)
         try:
-            await self._bucket.update(self._key, value, revision)
+            if revision:
+                await self._bucket.update(self._key, value, revision)
+            else:
+                await self._bucket.create(self._key, value)  # also where somebody has deleted them
         except WrongLastSequenceError:
             entry = await self._bucket.get(self._key)  # ours, if only its acknowledgement was lost
             return entry is not None and entry.value == value

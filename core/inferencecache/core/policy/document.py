@@ -18,6 +18,7 @@ from inferencecache.schemas.policy_document import (
     StrategyEntry,
     TenantEntry,
 )
+from inferencecache.schemas.unreadable import UNREADABLE
 
 MAX_BYTES: Final = 1024 * 1024
 _NS_PER_MS: Final = 1_000_000
@@ -65,11 +66,12 @@ def decode_policy_set(payload: bytes) -> PolicySet:
         raise UnreadablePolicySetError(f"{len(payload)} bytes are more than {MAX_BYTES}")
     try:
         version = _version_decoder.decode(payload).version
-        if not OLDEST_POLICY_SCHEMA <= version <= POLICY_SCHEMA:
-            raise UnsupportedPolicySchemaError(version)
-        document = _decoder.decode(payload)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        is_known = OLDEST_POLICY_SCHEMA <= version <= POLICY_SCHEMA
+        document = _decoder.decode(payload) if is_known else None
+    except UNREADABLE as error:
         raise UnreadablePolicySetError(str(error) or type(error).__name__) from None
+    if document is None:
+        raise UnsupportedPolicySchemaError(version)
     return accept(_policy_set(document))
 
 

@@ -15,6 +15,7 @@ from inferencecache.core.templates import Template
 from inferencecache.schemas.policy import PolicySet
 from inferencecache.schemas.prompts import ResolvedTemplate
 from inferencecache.schemas.topologies import ResolvedTopology
+from inferencecache.schemas.unreadable import UNREADABLE
 
 _template_decoder = msgspec.json.Decoder(ResolvedTemplate)
 _topology_decoder = msgspec.json.Decoder(ResolvedTopology)
@@ -50,7 +51,7 @@ class Intent:
             return True
         try:
             self._templates[ref] = Template(_template_decoder.decode(payload))
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return False
         return True
 
@@ -61,7 +62,7 @@ class Intent:
             return True
         try:
             self._topologies[ref] = _topology_decoder.decode(payload)
-        except msgspec.DecodeError:
+        except UNREADABLE:
             return False
         return True
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from inferencecache.core.index.policy import DEFAULT_LOAD_WEIGHT, resolve_decimal, resolve_floor
 from inferencecache.core.policy.document import milliseconds
-from inferencecache.schemas.ids import PROBE_TENANT, TenantId
+from inferencecache.schemas.ids import MAX_ID_BYTES, PROBE_TENANT, TenantId
 from inferencecache.schemas.policy import PolicySet, ResolvedPolicy, ResolvedQuota
 from inferencecache.schemas.resources import (
     AnyResource,
@@ -112,9 +112,20 @@ def _quota(tenant: CacheTenant) -> ResolvedQuota | None:
     """The quota that the object sets; `None` when it sets none or may not [CTL-196, CTL-198]."""
     spec = tenant.spec
     most = spec.quota.max_index_entries if spec.quota is not None else None
-    if most is None or spec.tenant_id in ("", PROBE_TENANT):
+    if most is None or not spec.tenant_id or _why_ignored(spec.tenant_id):
         return None
     return ResolvedQuota(spec.tenant_id, max(0, most), spec.isolation_mode or "")
+
+
+def _why_ignored(id_: TenantId) -> str:
+    """Why nobody's quota can be of that id. One too long for any traffic would take the room of others' in
+    the set.
+    """
+    if id_ == PROBE_TENANT:
+        return f"tenant {id_}: ignored, reserved"
+    if (size := len(id_.encode())) > MAX_ID_BYTES:
+        return f"ignored: spec.tenantID has {size} bytes, and no tenant more than {MAX_ID_BYTES}"
+    return ""
 
 
 def _effect_of_policy(policy: CachePolicy, first: ResourceRef | None) -> Effect:
@@ -135,9 +146,10 @@ def _effect_of_policy(policy: CachePolicy, first: ResourceRef | None) -> Effect:
 
 def _effect_of_tenant(tenant: CacheTenant, quota: ResolvedQuota | None, first: ResourceRef | None) -> Effect:
     ref, id_ = tenant.ref, tenant.spec.tenant_id
+    if reason := _why_ignored(id_):
+        return Effect(ref, False, reason)
     if quota is None:
-        exempt = id_ == PROBE_TENANT
-        return Effect(ref, not exempt, f"tenant {id_}: {'ignored, reserved' if exempt else 'no quota'}")
+        return Effect(ref, True, f"tenant {id_}: no quota")
     if first != ref and first is not None:
         return Effect(ref, False, f"ignored: {first.namespace}/{first.name} comes first for tenant {id_}")
     warning = f"a quota of 0 keeps tenant {id_} out of the index" if quota.max_index_entries == 0 else ""

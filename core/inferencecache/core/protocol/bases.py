@@ -52,16 +52,17 @@ class BaseChoice:
         self._tried.clear()
 
 
-def succeed(refs: Refs | None, new: SnapshotRef) -> Refs | None:
+def succeed(refs: Refs | None, new: SnapshotRef, *, at_end: bool = False) -> Refs | None:
     """References with `new` as current, None when `new` is to be dropped: what is there is further.
 
-    Positions compare only within one log epoch and one life of their streams.
+    Positions compare only within one log epoch and one life of their streams. `at_end` means that `new`
+    stands where the deltas end: a delta behind that is one which its stream has lost.
     """
     current = refs.current if refs is not None else None
     if current is None:
         return Refs(new)
     if current.log_epoch == new.log_epoch and (
-        _is_further(current.log, new.log) or _is_further(current.delta, new.delta)
+        _is_further(current.log, new.log) or (not at_end and _is_further(current.delta, new.delta))
     ):
         return None
     return Refs(new, current)
@@ -98,7 +99,7 @@ def superfluous(objects: Iterable[SnapshotObject], refs: Refs | None, log_first:
     in_time = sorted(objects, key=lambda each: (each.written_s, each.name))
     bases: dict[float, SnapshotObject] = {}
     for entry in in_time:
-        if _log_sequence(entry.name) + 1 >= log_first:
+        if log_sequence(entry.name) + 1 >= log_first:
             bases.setdefault(entry.written_s // _HOUR_S, entry)
     kept = set(referenced)
     for entry in reversed(bases.values()):
@@ -109,10 +110,13 @@ def superfluous(objects: Iterable[SnapshotObject], refs: Refs | None, log_first:
     return [entry.name for entry in in_time if entry.name not in kept]
 
 
-def _log_sequence(name: str) -> int:
+def log_sequence(name: str) -> int:
+    """The log sequence in an object's name; 0 for a name that has none."""
     digits = name.rpartition("/")[2].partition("-")[0]
     return int(digits) if digits.isdecimal() else 0
 
 
 def _is_further(one: Position, other: Position) -> bool:
-    return one.created_ns == other.created_ns and one.sequence > other.sequence
+    """A higher number that was given earlier is one of a stream that has lost its tail since."""
+    is_older = 0 < one.time_ns < other.time_ns
+    return one.created_ns == other.created_ns and one.sequence > other.sequence and not is_older

@@ -8,7 +8,7 @@ taken such a delta itself: then it is not `proven`, its partition gives no hints
 and its successor is one that has passed that delta.
 
 When the log begins a new epoch (its storage was lost), the old view stays until every replica that was
-alive in it has begun in the new one, or until that has taken too long.
+alive in it has begun in the new one and told about as much, or until that has taken too long.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Final, NamedTuple
 
 from inferencecache.core.index.view import DeltaMismatchError, View
 from inferencecache.core.protocol.bases import AskSnapshot, BaseChoice, Load, ReadRefs
+from inferencecache.core.protocol.liveness import TELLING_WAIT_S, alive, begun, have_told, held
 from inferencecache.core.protocol.position import Lost
 from inferencecache.schemas.deltas import Delta
 from inferencecache.schemas.positions import Position, Refs, SnapshotRef
@@ -27,8 +28,6 @@ ASK_AGAIN_S: Final = 3.0
 NEW_EPOCH_WAIT_S: Final = 30.0
 STRAY_S: Final = 1.0
 """After so long with deltas of another log epoch only, the references tell which one is in force."""
-ALIVE_US: Final = 60_000_000
-"""A sidecar speaks at least every 20 s: one that was silent for three times that is not waited for."""
 
 
 class Read(NamedTuple):
@@ -54,6 +53,7 @@ class Follower:
         self._next: View | None = None
         self._next_at = 0.0
         self._new_epoch_since: float | None = None
+        self._begun_since: float | None = None
         self._stray_at: float | None = None
         self._checking = False
         self._refs_asked = False
@@ -207,6 +207,8 @@ class Follower:
                 return
             view = self._new_view()
         elif _knows_something(view) and not delta.emptied and delta.to.sequence <= view.log.sequence:
+            if delta.to.time_ns > view.log.time_ns:
+                raise DeltaMismatchError("hole", "the log has lost a tail that the view contains")
             return
         view.apply(delta)
         self._stray_at = None
@@ -235,24 +237,24 @@ class Follower:
             return True
         if self._new_epoch_since is None:
             self._new_epoch_since = now
-        return now - self._new_epoch_since >= NEW_EPOCH_WAIT_S or _all_begun(old, following)
+        return now - self._new_epoch_since >= NEW_EPOCH_WAIT_S or self._is_as_good(now, following)
+
+    def _is_as_good(self, now: float, following: View) -> bool:
+        """Has every replica that was alive in the old view begun in the new one, and told what it holds?"""
+        awaited = set(alive(self.view))
+        if not awaited <= set(begun(following)):
+            self._begun_since = None
+            return False
+        if self._begun_since is None:
+            self._begun_since = now
+        is_told = have_told(awaited, dict(held(self.view)), dict(held(following)))
+        return is_told or now - self._begun_since >= TELLING_WAIT_S
 
     def _swap(self) -> None:
         if self._next is not None:
             self.view, self._view_at = self._next, self._next_at
-            self._next = self._new_epoch_since = None
+            self._next = self._new_epoch_since = self._begun_since = None
 
 
 def _knows_something(view: View) -> bool:
     return bool(view.log_epoch) or view.log.sequence > 0
-
-
-def _all_begun(old: View, new: View) -> bool:
-    """Has every replica that was alive in the old view begun in the new one?"""
-    begun = new.rows
-    for name, row in old.rows.items():
-        if row.incarnation and old.time_us - row.heard_us < ALIVE_US:
-            there = begun.get(name)
-            if there is None or not there.incarnation:
-                return False
-    return True

@@ -13,18 +13,23 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from inferencecache.core.index.changes import ChangesMissingError, Piece
 from inferencecache.core.index.fold import Fold
+from inferencecache.core.protocol.budgets import budget_kept_to, budget_of
+from inferencecache.schemas.budgets import Division
 from inferencecache.schemas.deltas import Delta, encode_delta
 from inferencecache.schemas.ids import LogEpoch, OwnerId
 from inferencecache.schemas.positions import Position
-from inferencecache.schemas.records import AnyRecord, Budget, Claim, PolicyApplied, TenantQuota, Tick
+from inferencecache.schemas.records import AnyRecord, Budget, Claim, PolicyApplied, Tick
 
 DELTA_BYTES: Final = 1024 * 1024
+DELTA_COST: Final = 4096
+"""What a delta costs its readers besides its changes: as much as so many bytes of these."""
 CLAIM_RETRY_S: Final = 3.0
 RETRY_S: Final = 0.1
 BRIDGE_RETRY_S: Final = 1.0
@@ -32,20 +37,24 @@ NEVER: Final = math.inf
 
 
 class OwnerSettings(NamedTuple):
-    """`max_entries` is the cap of the whole index, -1 for none; it and quotas are divided by `partitions`."""
+    """`max_entries` is the cap of the whole index, -1 for none; it and quotas are divided over `partitions`,
+    of which this is number `partition`.
+    """
 
     delta_interval_s: float = 0.01
     tick_interval_s: float = 1.0
     sweep_interval_s: int = 60
     max_entries: int = -1
+    partition: int = 0
     partitions: int = 1
 
 
 class PublishRecords(NamedTuple):
     """Append the records to the partition's control subject of owners; losing them is no harm.
 
-    With `folded` only if nothing was appended there behind that log sequence: a claim by who has not
-    folded the last claim would give the log a log epoch it has left, and empty everything.
+    With `folded` only if nothing was appended there behind that log sequence, and `claim_withheld` is told
+    if something was: a claim by who has not folded the last claim would give the log a log epoch it has
+    left, and empty everything.
     """
 
     records: tuple[AnyRecord, ...]
@@ -91,6 +100,7 @@ class Owner:
     `last_sequence` and `told` say where the deltas stream stands as far as the base tells: the number of
     the last delta contained in it, and by log epoch the log position through which deltas have spoken.
     `began_empty` means that the fold began with nothing, at the start of what its change log keeps.
+    `ended` are log epochs whose log has lost something: a claim begins another one.
     """
 
     def __init__(
@@ -103,6 +113,7 @@ class Owner:
         last_sequence: int = 0,
         told: dict[LogEpoch, Position] | None = None,
         began_empty: bool = True,
+        ended: AbstractSet[LogEpoch] = frozenset(),
     ) -> None:
         self._fold = fold
         self._id = owner
@@ -110,8 +121,11 @@ class Owner:
         self._settings = settings
         self._last = last_sequence
         self._told = dict(told or {})
+        self._ended = ended
+        self._lived_through: int | None = None
         self._empty_at = fold.changes.kept_from.sequence if began_empty else None
         self._policy: PolicyApplied | None = None
+        self._division: Division | None = None
         self._should_own = False
         self._was_owning = False
         self._epoch = 0
@@ -142,7 +156,8 @@ class Owner:
     def owning(self) -> bool:
         """Is the last claim this machine's, as far as the log is folded and nothing says otherwise?"""
         view = self._fold.view
-        return view.owner == self._id and not self._deposed
+        is_mine = view.owner == self._id and view.owner_epoch > (self._lived_through or 0)
+        return is_mine and not self._deposed
 
     @property
     def holding(self) -> bool:
@@ -162,6 +177,11 @@ class Owner:
         return self._last
 
     @property
+    def reading_cost(self) -> int:
+        """What reading all deltas costs that this machine has stored, in bytes of changes."""
+        return self.bytes_stored + DELTA_COST * self.deltas_stored
+
+    @property
     def told(self) -> Position:
         """Log position through which deltas have told the current log epoch."""
         return self._told.get(self._fold.view.log_epoch, Position())
@@ -174,6 +194,13 @@ class Owner:
 
     # -- events ------------------------------------------------------------------------------------
 
+    def opened(self, last: int) -> None:
+        """The log is open, and ends with `last`. A claim up to there is not of this machine, but of one
+        whose state this indexer has lost.
+        """
+        if self._lived_through is None:
+            self._lived_through = last
+
     def should_own(self, verdict: bool) -> None:
         """Membership's verdict: this indexer is caught up and the partition is its."""
         self._should_own = verdict
@@ -181,6 +208,10 @@ class Owner:
     def policy_read(self, policy: PolicyApplied) -> None:
         """The policy bucket's values; whose record it is, is filled in when it is appended."""
         self._policy = policy
+
+    def division_read(self, division: Division | None) -> None:
+        """How cap and quotas are divided, None while nobody has divided them."""
+        self._division = division
 
     def delta_read(self, sequence: int, delta: Delta | None) -> None:
         """A standby reads the deltas stream; None is a message that is no delta."""
@@ -210,6 +241,10 @@ class Owner:
             self._in_flight = self._pieces = None
             self._bridging = True
 
+    def claim_withheld(self, now: float) -> None:
+        """The claim is not stored: something before it is not folded yet, which is a matter of a moment."""
+        self._claim_at = min(self._claim_at, now + RETRY_S)
+
     def read_last(self, number: int, sequence: int, message_id: str, delta: Delta | None) -> None:
         """What the deltas stream ends with; it is empty when `sequence` is 0."""
         if number != self._reads or not self._reading_last:
@@ -219,8 +254,8 @@ class Owner:
             self._delta_stored(sequence)
             return
         self._in_flight = self._pieces = None
-        if sequence < self._last:
-            self._bridging = True  # deltas went with their storage: no reader can follow from there
+        # Deltas went with their storage, or one is gone and nobody knows what it told: no reader can follow.
+        self._bridging |= sequence < self._last or (delta is None and sequence > self._last)
         self._last = sequence
         if delta is None:
             return
@@ -300,8 +335,15 @@ class Owner:
         self._claim_at = now + CLAIM_RETRY_S
         self._claims += 1
         view = self._fold.view
-        claim = Claim(self._id, view.log_epoch or self._new_log_epoch)
-        return [PublishRecords((claim,), f"{self._id}.claim.{self._claims}", view.log.sequence)]
+        goes_on = view.log_epoch and view.log_epoch not in self._ended
+        claim = Claim(self._id, view.log_epoch if goes_on else self._new_log_epoch)
+        return [PublishRecords((claim,), self._message_id("claim", self._claims), view.log.sequence)]
+
+    def _message_id(self, kind: str, number: int) -> str:
+        """An indexer that has lost its state counts again, while what it sent before may be in the next log;
+        the log epoch that it would begin is this machine's own.
+        """
+        return f"{self._id}.{kind}.{self._new_log_epoch}.{number}"
 
     def _forget_sent(self, now: float) -> None:
         """A claim has been folded: what was sent under another is nobody's concern any more."""
@@ -321,31 +363,27 @@ class Owner:
         settings, fold, owner_epoch = self._settings, self._fold, self._epoch
         records: list[AnyRecord] = []
         policy = self._policy
-        if policy is not None and policy.revision != fold.policy.revision:
+        if policy is not None and not _are_same_policies(policy, fold.policy):
             records.append(replace(policy, owner=self._id, owner_epoch=owner_epoch))
         budget = self._budget(fold.policy if policy is None else policy)
-        if (budget.max_entries, budget.quotas) != (fold.budget.max_entries, fold.budget.quotas):
+        if not _are_same_parts(budget, fold.budget):
             records.append(budget)
         records.append(Tick(self._id, owner_epoch, wall_us, settings.sweep_interval_s))
-        return PublishRecords(tuple(records), f"{self._id}.{owner_epoch}.{self._ticks}")
+        return PublishRecords(tuple(records), self._message_id("tick", self._ticks))
 
     def _budget(self, policy: PolicyApplied) -> Budget:
-        """This partition's even part of the cap and of each quota; a whole that is not 0 has no part of 0."""
-        count = self._settings.partitions
-        whole = self._settings.max_entries
-        most = whole if whole <= 0 else max(1, whole // count)
-        quotas = (
-            ()
-            if count == 1
-            else tuple(
-                TenantQuota(each.tenant, max(1, each.max_keys // count) if each.max_keys > 0 else 0)
-                for each in policy.quotas
+        """Its part of the division that it knows, unless the fold keeps to a later one."""
+        settings, fold, division = self._settings, self._fold, self._division
+        if (division.number if division is not None else 0) < fold.budget.division:
+            budget = budget_kept_to(fold, policy, settings.partition, settings.partitions)
+        else:
+            budget = budget_of(
+                policy, settings.max_entries, division, settings.partition, settings.partitions
             )
-        )
-        return Budget(self._id, self._epoch, most, quotas)
+        return replace(budget, owner=self._id, owner_epoch=self._epoch)
 
     def _tell(self, now: float) -> list[Action]:
-        if self._is_cut_off():
+        if self._is_cut_off() or self._is_of_another_log():
             self._forget_delta()
             self._bridging = True
         if self._bridging:
@@ -373,6 +411,13 @@ class Owner:
         told = self._told.get(self._fold.view.log_epoch)
         return told is not None and told.sequence < self._fold.changes.kept_from.sequence
 
+    def _is_of_another_log(self) -> bool:
+        """Have deltas told a tail that the log has lost? Then what they told last comes after a message that
+        is younger. Where the log has outgrown it, cutting notices.
+        """
+        told, log = self.told, self._fold.view.log
+        return told.sequence > log.sequence and 0 < told.time_ns < log.time_ns
+
     def _once(self, action: Action, now: float) -> list[Action]:
         """Ask for it unless that was done and its outcome is awaited."""
         if self._asked or now < self._retry_at:
@@ -398,7 +443,8 @@ class Owner:
         if piece is None:
             return None
         delta = piece.delta(self._id, self._epoch)
-        message_id = f"{self._epoch}.{delta.to.sequence}"
+        # The whole pair: a log that lost its tail has a sequence twice under one owner epoch.
+        message_id = f"{self._epoch}.{delta.to.sequence}.{delta.to.time_ns}"
         return _InFlight(delta, PublishDelta(encode_delta(delta), message_id, self._last))
 
     def _untold_pieces(self) -> Iterator[Piece]:
@@ -443,3 +489,13 @@ class Owner:
             self._told[delta.log_epoch] = delta.to
         if delta.log_epoch == self._fold.view.log_epoch:
             self._fold.changes.drop_through(delta.to.sequence)
+
+
+def _are_same_policies(one: PolicyApplied, other: PolicyApplied) -> bool:
+    """Whoever has appended them. A bucket that is made anew, or has lost its end, gives a revision again."""
+    return (one.revision, one.policies, one.quotas) == (other.revision, other.policies, other.quotas)
+
+
+def _are_same_parts(one: Budget, other: Budget) -> bool:
+    """Whoever has appended them."""
+    return (one.max_entries, one.quotas, one.division) == (other.max_entries, other.quotas, other.division)

@@ -218,8 +218,10 @@ class Producer:
         if self._phase != "live" or request.incarnation not in ("", self.incarnation):
             return []
         if request.kind == "fenced":
-            if not request.incarnation or request.begun_at <= self._begun_at:
+            if not request.incarnation:
                 return []
+            if request.begun_at <= self._begun_at:  # the log has lost this incarnation's begin
+                return self._begin("requested", now)
             self._phase = "fenced"
             self._outbox.clear()
             self._stats = self._in_flight = self._retry_at = None

@@ -12,16 +12,18 @@ from typing import Final, NamedTuple
 from inferencecache.core.protocol.bases import ReadRefs, purge_deltas_below, succeed
 from inferencecache.schemas.positions import Position, Refs, SnapshotRef
 
-SNAPSHOT_BYTES: Final = 64 * 1024 * 1024
+MAX_COST: Final = 64 * 1024 * 1024
 ASKED_SPACING_S: Final = 2.0
 FIRST_AFTER_S: Final = 1.0
 
 
 class SnapshotSettings(NamedTuple):
-    """A snapshot is due after `interval_s`, or when deltas of `max_bytes` have been told since the last."""
+    """A snapshot is due after `interval_s`, or when the deltas since the last cost a reader `max_cost`, in
+    bytes of changes: who starts cold reads them all.
+    """
 
     interval_s: float = 600.0
-    max_bytes: int = SNAPSHOT_BYTES
+    max_cost: int = MAX_COST
 
 
 class FindDelta(NamedTuple):
@@ -81,37 +83,37 @@ class Snapshots:
         self._since: float | None = None
         self._asked_at: float | None = None
         self._taken_at = -ASKED_SPACING_S
-        self._bytes = 0
+        self._cost = 0
         self.busy = False
         self.referenced_count = 0
         self.dropped_count = 0
 
-    def owning(self, now: float, has_base: bool, bytes_stored: int) -> None:
+    def owning(self, now: float, has_base: bool, cost: int) -> None:
         """The partition has become this indexer's; without a base of its log epoch one is due soon."""
         self._since = now if has_base else now - self._settings.interval_s + FIRST_AFTER_S
-        self._bytes = bytes_stored
+        self._cost = cost
 
     def asked(self, now: float) -> None:
         """A reader asks for a fresh snapshot."""
         self._asked_at = now
 
-    def is_due(self, now: float, bytes_stored: int) -> bool:
-        """Should a snapshot be taken? `bytes_stored` is the owner's count of deltas, which only grows."""
+    def is_due(self, now: float, cost: int) -> bool:
+        """Should a snapshot be taken? `cost` is that of reading all deltas of the owner, which only grows."""
         if self.busy or self._since is None:
             return False
         if self._asked_at is not None and now >= self._taken_at + ASKED_SPACING_S:
             return True
         return now - self._since >= self._settings.interval_s or (
-            bytes_stored - self._bytes >= self._settings.max_bytes
+            cost - self._cost >= self._settings.max_cost
         )
 
-    def take(self, now: float, delta: int | None, bytes_stored: int) -> list[Action]:
+    def take(self, now: float, delta: int | None, cost: int) -> list[Action]:
         """The owner holds still at this delta (None: for a bridging snapshot)."""
         self.busy = True
         self._bridging = delta is None
         self._since = self._taken_at = now
         self._asked_at = None
-        self._bytes = bytes_stored
+        self._cost = cost
         return [FindDelta(delta)]
 
     def found(self, delta: Position | None) -> list[Action]:
@@ -129,7 +131,7 @@ class Snapshots:
         """The references as they are; 0 is the revision of none."""
         if self._ref is None:
             return []
-        self._refs = succeed(refs, self._ref)
+        self._refs = succeed(refs, self._ref, at_end=self._bridging)
         if self._refs is None:
             return self.failed("a newer snapshot is referenced already")
         return [WriteRefs(self._refs, revision)]

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 
+class RefusedError(Exception):
+    """What is there cannot be worked with, and trying again does not help; `run` logs it and exits with 1."""
+
+
 class ListenError(Exception):
     """A listener could not be opened; `run` logs `serve_error` and exits with 1 [WIRE-203]."""
 

@@ -1,4 +1,4 @@
-"""The plaintext HTTP listener of every process: `/healthz`, `/readyz` and `/metrics`, nothing else.
+"""The HTTP listener of every process: `/healthz`, `/readyz` and `/metrics`, nothing else.
 
 Written on asyncio streams, because three fixed pages do not justify a web framework in a sidecar. A
 peer has 5 s for its request and 5 s to take the answer; each connection serves one request.
@@ -7,6 +7,7 @@ peer has 5 s for its request and 5 s to take the answer; each connection serves 
 from __future__ import annotations
 
 import asyncio
+import ssl
 from collections.abc import Callable
 from http import HTTPStatus
 from typing import Final
@@ -27,7 +28,7 @@ _TEXT: Final = "text/plain; charset=utf-8"
 class HttpEndpoints:
     """Serves [WIRE-199]. `address` None means no listener; `ready` is asked at each `/readyz`.
 
-    `setting` is the flag that a failure to listen names.
+    `setting` is the flag that a failure to listen names; with `tls` they are served by HTTPS.
     """
 
     def __init__(
@@ -37,11 +38,13 @@ class HttpEndpoints:
         registry: CollectorRegistry,
         *,
         setting: str = "--http-bind-address",
+        tls: ssl.SSLContext | None = None,
     ) -> None:
         self._address = address
         self._ready = ready
         self._registry = registry
         self._setting = setting
+        self._tls = tls
         self._server: asyncio.Server | None = None
         self._connections: set[asyncio.Task[None]] = set()
 
@@ -59,7 +62,9 @@ class HttpEndpoints:
             return
         host, port = self._address
         try:
-            self._server = await asyncio.start_server(self._accept, host, port, limit=MAX_HEADER_BYTES)
+            self._server = await asyncio.start_server(
+                self._accept, host, port, limit=MAX_HEADER_BYTES, ssl=self._tls
+            )
         except OSError as error:
             raise ListenError(self._setting, host, port, error.strerror or str(error)) from error
 

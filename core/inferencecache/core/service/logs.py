@@ -72,7 +72,11 @@ def _rendering(format: str) -> list[Processor]:
     if format == "text":
         return [
             structlog.dev.ConsoleRenderer(
-                colors=sys.stderr.isatty(), event_key="msg", timestamp_key="time", sort_keys=False
+                colors=sys.stderr.isatty(),
+                event_key="msg",
+                timestamp_key="time",
+                sort_keys=False,
+                exception_formatter=structlog.dev.plain_traceback,  # others show what variables hold
             )
         ]
     return [structlog.processors.format_exc_info, structlog.processors.JSONRenderer()]

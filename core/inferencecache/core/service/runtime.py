@@ -16,7 +16,7 @@ from typing import Final, NoReturn
 
 import uvloop
 
-from inferencecache.core.service.errors import ListenError
+from inferencecache.core.service.errors import ListenError, RefusedError
 from inferencecache.core.service.logs import get_logger
 
 STOP_LIMIT_S: Final = 8.0
@@ -57,6 +57,9 @@ async def _supervise(main: Callable[[asyncio.Event], Awaitable[int]]) -> int:
         return 0
     except ListenError as error:
         log.error("serve_error", msg=str(error))  # noqa: TRY400 - its message says all, a trace nothing
+        return 1
+    except RefusedError as error:
+        log.error("start_refused", msg=str(error))  # noqa: TRY400 - as above
         return 1
     except Exception:
         log.exception("process_failed")

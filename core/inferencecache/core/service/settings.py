@@ -97,7 +97,10 @@ _CLEAR_PARSERS: Final[Mapping[Any, Callable[[str], Any]]] = {
 """The built-in types by parsers whose errors a person understands."""
 
 
-class _Setting(msgspec.Struct, frozen=True):
+class Setting(msgspec.Struct, frozen=True):
+    """One flag with its variable, as a process declares it; `section` is the title above it in the help."""
+
+    section: str
     flag: str
     variable: str
     name: str
@@ -105,6 +108,15 @@ class _Setting(msgspec.Struct, frozen=True):
     parse: Callable[[str], Any]
     required: bool
     example: str
+    help: str
+    choices: tuple[str, ...]
+
+    @property
+    def shown_default(self) -> str:
+        """The default as people write it."""
+        if isinstance(self.default, bool):
+            return "true" if self.default else "false"
+        return "none" if self.default in ("", None) else str(self.default)
 
 
 class _Help(argparse.RawDescriptionHelpFormatter):
@@ -135,9 +147,14 @@ class SettingsParser(argparse.ArgumentParser):
             formatter_class=_Help,
         )
         self.environment: Mapping[str, str] = os.environ if environment is None else environment
-        self._settings: list[_Setting] = []
+        self._settings: list[Setting] = []
         self._checks: list[Callable[[argparse.Namespace], None]] = []
         self._open_section = self.add_argument_group("settings")
+
+    @property
+    def settings(self) -> Sequence[Setting]:
+        """What has been declared so far, in that order."""
+        return tuple(self._settings)
 
     @contextmanager
     def section(self, title: str, description: str = "") -> Iterator[None]:
@@ -167,13 +184,16 @@ class SettingsParser(argparse.ArgumentParser):
         variable = ENVIRONMENT_PREFIX + flag.removeprefix("--").replace("-", "_").upper()
         convert = _checked(_CLEAR_PARSERS.get(parse, parse), choices)
         name = flag.removeprefix("--").replace("-", "_")
-        setting = _Setting(flag, variable, name, default, convert, required, example)
+        section = self._open_section.title or ""
+        setting = Setting(
+            section, flag, variable, name, default, convert, required, example, help, tuple(choices or ())
+        )
         self._settings.append(setting)
         if parse is bool:
             shape: dict[str, Any] = {"nargs": "?", "const": True, "metavar": "true|false"}
         else:
             shape = {"metavar": "|".join(choices) if choices else "VALUE"}
-        shown = "required" if required else f"default: {_shown(default)}"
+        shown = "required" if required else f"default: {setting.shown_default}"
         text = f"{help}\n[{shown}; environment: {variable}]".replace("%", "%%")
         self._open_section.add_argument(
             flag, dest=name, default=_UNSET, type=_argument_type(convert), help=text, **shape
@@ -198,27 +218,27 @@ class SettingsParser(argparse.ArgumentParser):
             self.error("\n".join(_missing(setting) for setting in missing))
         return parsed
 
-    def _fill(self, setting: _Setting, parsed: argparse.Namespace) -> bool:
+    def _fill(self, setting: Setting, parsed: argparse.Namespace) -> bool:
         """Put environment or default where no flag was given; is there a value now?"""
         if getattr(parsed, setting.name) is _UNSET:
             text = self.environment.get(setting.variable, "")
             setattr(parsed, setting.name, self._from_text(setting, text) if text else self._default(setting))
         return getattr(parsed, setting.name) not in ("", None)
 
-    def _from_text(self, setting: _Setting, text: str) -> Any:
+    def _from_text(self, setting: Setting, text: str) -> Any:
         try:
             return setting.parse(text)
         except ValueError as error:
             raise ValueError(f"environment variable {setting.variable}: {error}") from error
 
-    def _default(self, setting: _Setting) -> Any:
+    def _default(self, setting: Setting) -> Any:
         return setting.parse(setting.default) if isinstance(setting.default, str) else setting.default
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"usage: {self.usage}\n{self.prog}: error: {message}\n")
 
 
-def _missing(setting: _Setting) -> str:
+def _missing(setting: Setting) -> str:
     example = setting.example or "VALUE"
     return (
         f"{setting.flag} is required; pass {setting.flag}={example} or set the environment variable "
@@ -250,16 +270,11 @@ def _argument_type(parse: Callable[[str], Any]) -> Callable[[str], Any]:
     return convert
 
 
-def _shown(default: Any) -> str:
-    if isinstance(default, bool):
-        return "true" if default else "false"
-    return "none" if default in ("", None) else str(default)
-
-
 class NatsSettings(msgspec.Struct, frozen=True):
     """How to reach NATS. Secrets never appear in its representation; log `address`, not `url`.
 
-    `creds_text` is the text of a credentials file, from the environment variable `NATS_CREDS` [SUB-177];
+    `creds_text` is the text of a credentials file, from the environment variable `NATS_CREDS` [SUB-177],
+    or an NKey seed alone;
     `creds_file` wins over it. Paths are empty when not used.
     """
 
@@ -325,7 +340,7 @@ def add_nats_settings(parser: SettingsParser, *, required: bool, default_url: st
         parser.setting(
             "--nats-url",
             default=default_url,
-            parse=_nats_url,
+            parse=nats_url,
             required=required and not default_url,
             example="nats://127.0.0.1:4222",
             help="Address of the NATS servers, several with commas: nats://HOST:PORT or tls://HOST:PORT.",
@@ -339,7 +354,8 @@ def add_nats_settings(parser: SettingsParser, *, required: bool, default_url: st
         parser.setting(
             "--nats-creds-file",
             default="",
-            help="NATS credentials file of this process (the variable NATS_CREDS may hold its text instead).",
+            help="NATS credentials file of this process. The variable NATS_CREDS may hold its text instead, "
+            "or an NKey seed.",
         )
         parser.setting("--nats-user", default="", help="User name, with --nats-password.")
         parser.setting("--nats-password", default="", help="Password; better set by its variable.")
@@ -372,7 +388,8 @@ def nats_settings(args: argparse.Namespace) -> NatsSettings:
     )
 
 
-def _nats_url(text: str) -> str:
+def nats_url(text: str) -> str:
+    """Addresses of NATS servers with commas, or none, as they stand. Raises ValueError otherwise."""
     for server in filter(None, (part.strip() for part in text.split(","))):
         parts = urlsplit(server if "://" in server else f"nats://{server}")
         if parts.scheme not in ("nats", "tls", "ws", "wss") or not parts.hostname:

@@ -1,4 +1,4 @@
-"""The custom resources of `inferencecache.io/v1alpha1` that say what is wanted of lookups and the index.
+"""The custom resources of `inferencecache.io/v1alpha1`.
 
 A resource is read by `read_resource`, filled by `defaulted` as the API server would, and judged by
 `violations`. CRD manifests and reference tables are generated from the structs, so each field says
@@ -7,6 +7,8 @@ what it means, its default, its limits and who acts on it.
 
 from __future__ import annotations
 
+from inferencecache.schemas.resources.cache_backend import CacheBackend, CacheBackendSpec, CacheBackendStatus
+from inferencecache.schemas.resources.cache_index import CLUSTER_INDEX, CacheIndex, CacheIndexStatus
 from inferencecache.schemas.resources.cache_policy import (
     CachePolicy,
     CachePolicySpec,
@@ -21,7 +23,7 @@ from inferencecache.schemas.resources.cache_tenant import (
 )
 from inferencecache.schemas.resources.durations import parse_duration
 from inferencecache.schemas.resources.fields import defaulted
-from inferencecache.schemas.resources.kinds import KINDS, AnyResource, Kind, find_kind
+from inferencecache.schemas.resources.kinds import KINDS, AnyResource, Column, Kind, find_kind
 from inferencecache.schemas.resources.objects import (
     API_VERSION,
     GROUP,
@@ -48,17 +50,24 @@ from inferencecache.schemas.resources.rules import Violation, violations
 
 __all__ = [
     "API_VERSION",
+    "CLUSTER_INDEX",
     "GROUP",
     "KINDS",
     "VERSION",
     "AcceleratorType",
     "AnyResource",
+    "CacheBackend",
+    "CacheBackendSpec",
+    "CacheBackendStatus",
+    "CacheIndex",
+    "CacheIndexStatus",
     "CachePolicy",
     "CachePolicySpec",
     "CachePolicyStatus",
     "CacheTenant",
     "CacheTenantSpec",
     "CacheTenantStatus",
+    "Column",
     "Condition",
     "InvalidResourceError",
     "Kind",

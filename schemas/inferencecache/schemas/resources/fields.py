@@ -16,13 +16,17 @@ _Part = TypeVar("_Part", bound=msgspec.Struct)
 
 
 class FieldFacts(NamedTuple):
-    """One field. `schema` is what its declaration adds to the JSON Schema: `description`, `default` and
-    so on; `part` is the struct that it, or each item of its list, is.
+    """One field. `shape` is its whole type with its limits, `schema` what its declaration adds to the JSON
+    Schema of that: `description`, `default` and so on; `extra` what it says of itself besides; `part`
+    is the struct that it, or each item of its list, is.
     """
 
     name: str
     encoded: str
+    shape: inspect.Type
+    required: bool
     schema: dict[str, Any]
+    extra: dict[str, Any]
     part: type[msgspec.Struct] | None
     is_list: bool
 
@@ -38,6 +42,7 @@ def fields_of(struct: type[msgspec.Struct]) -> tuple[FieldFacts, ...]:
 
 def _facts(field: inspect.Field) -> FieldFacts:
     schema: dict[str, Any] = {}
+    extra: dict[str, Any] = {}
     part: type[msgspec.Struct] | None = None
     is_list = False
     type_ = field.type
@@ -45,6 +50,7 @@ def _facts(field: inspect.Field) -> FieldFacts:
         match type_:
             case inspect.Metadata():
                 schema |= {k: v for k, v in (type_.extra_json_schema or {}).items() if k not in schema}
+                extra |= type_.extra or {}
                 type_ = type_.type
             case inspect.UnionType():
                 type_ = next(option for option in type_.types if not isinstance(option, inspect.NoneType))
@@ -56,7 +62,16 @@ def _facts(field: inspect.Field) -> FieldFacts:
                 break
             case _:
                 break
-    return FieldFacts(field.name, field.encode_name, schema, part, is_list)
+    return FieldFacts(
+        name=field.name,
+        encoded=field.encode_name,
+        shape=field.type,
+        required=field.required,
+        schema=schema,
+        extra=extra,
+        part=part,
+        is_list=is_list,
+    )
 
 
 def defaulted(part: _Part) -> _Part:

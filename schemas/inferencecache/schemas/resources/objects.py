@@ -8,7 +8,7 @@ are two things: `defaulted` fills in what the API server would, and only where a
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal, NamedTuple
+from typing import Annotated, Any, Final, Literal, NamedTuple
 
 import msgspec
 from msgspec import Meta
@@ -20,10 +20,30 @@ API_VERSION: Final = f"{GROUP}/{VERSION}"
 Count32 = Annotated[int, Meta(ge=0, le=2**31 - 1, extra_json_schema={"format": "int32"})]
 """A number from 0 to the most an int32 holds [CRD-170]."""
 Count64 = Annotated[int, Meta(ge=0, le=2**63 - 1, extra_json_schema={"format": "int64"})]
+Int32 = Annotated[int, Meta(ge=-(2**31), le=2**31 - 1, extra_json_schema={"format": "int32"})]
+Int64 = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1, extra_json_schema={"format": "int64"})]
 Name = Annotated[str, Meta(min_length=1)]
+Labels = Annotated[dict[str, str], Meta(description="Labels, all of which must be equal.")]
+Time = Annotated[str, Meta(extra_json_schema={"format": "date-time"})]
+
+LOCAL_ONLY: Final = "localOnly"
+"""Key of `Meta.extra`: the field exists where there is no cluster and is no part of the CRD."""
+LISTED: Final = "listed"
+"""Key of `Meta.extra`: the CRD calls the field required although its default fills it when it is absent."""
 
 DECIMAL_PATTERN: Final = r"^(0|[1-9][0-9]{0,7})(\.[0-9]{1,6})?$"
 """A score or weight as a decimal string: no sign, no exponent, at most 8 and 6 digits [CRD-110]."""
+
+
+ATOMIC: Final = {"x-kubernetes-map-type": "atomic"}
+"""JSON Schema of an object that one writer replaces whole."""
+WHOLE_LIST: Final = {"x-kubernetes-list-type": "atomic"}
+"""The same of a list."""
+
+
+def listed_by(key: str) -> dict[str, Any]:
+    """JSON Schema of a list whose items are told apart by a field of theirs [CRD-11]."""
+    return {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
@@ -76,10 +96,7 @@ class Condition(Part, frozen=True):
         ),
     ]
     message: Annotated[str, Meta(max_length=32768, description="The same for people; may be empty.")]
-    last_transition_time: Annotated[
-        str,
-        Meta(description="When the status last changed.", extra_json_schema={"format": "date-time"}),
-    ]
+    last_transition_time: Annotated[Time, Meta(description="When the status last changed.")]
     observed_generation: Annotated[
         Count64 | None, Meta(description="Generation of the object that was judged.")
     ] = None
@@ -89,7 +106,7 @@ Conditions = Annotated[
     tuple[Condition, ...],
     Meta(
         description="Aspects of the object's state, one item a type.",
-        extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+        extra_json_schema=listed_by("type"),
     ),
 ]
 ObservedGeneration = Annotated[

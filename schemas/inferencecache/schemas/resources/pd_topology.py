@@ -2,28 +2,25 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Final, Literal
+from typing import Annotated, Literal
 
 import msgspec
 from msgspec import Meta
 
 from inferencecache.schemas.ids import ReplicaId
 from inferencecache.schemas.resources.objects import (
+    LOCAL_ONLY,
     Conditions,
     Count32,
+    Labels,
     Name,
     ObservedGeneration,
     Part,
     Resource,
+    listed_by,
 )
 
 Transport = Literal["Mooncake", "NIXL", "Direct"]
-
-_BY_NAME: Final = {"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]}
-LOCAL_ONLY: Final = "localOnly"
-"""Key of `Meta.extra`: the field exists where there is no cluster and is no part of the CRD."""
-
-Labels = Annotated[dict[str, str], Meta(description="Labels, all of which must be equal.")]
 
 
 class Pool(Part, frozen=True):
@@ -74,7 +71,7 @@ class PDTopologySpec(Part, frozen=True):
         Meta(
             description="Pools that compute prompts. LookupPDRoute picks the replica with the longest match "
             "among them. Routers act on it.",
-            extra_json_schema=_BY_NAME,
+            extra_json_schema=listed_by("name"),
         ),
     ] = None
     decode_pools: Annotated[
@@ -82,12 +79,12 @@ class PDTopologySpec(Part, frozen=True):
         Meta(
             description="Pools that generate. LookupPDRoute picks the least loaded replica among them. "
             "Routers act on it.",
-            extra_json_schema=_BY_NAME,
+            extra_json_schema=listed_by("name"),
         ),
     ] = None
     accelerator_types: Annotated[
         tuple[AcceleratorType, ...] | None,
-        Meta(description="Kinds of accelerators, for people.", extra_json_schema=_BY_NAME),
+        Meta(description="Kinds of accelerators, for people.", extra_json_schema=listed_by("name")),
     ] = None
     transport: Annotated[
         Transport | None,

@@ -12,6 +12,7 @@ from inferencecache.schemas.resources.objects import (
     ObservedGeneration,
     Part,
     Resource,
+    listed_by,
 )
 
 
@@ -54,7 +55,7 @@ class PromptTemplateSpec(Part, frozen=True):
         Meta(
             description="The slots of the body. A placeholder without a slot is accepted here and fails at "
             "rendering.",
-            extra_json_schema={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["name"]},
+            extra_json_schema=listed_by("name"),
         ),
     ] = None
 

@@ -25,9 +25,9 @@ _DECIMAL: Final = re.compile(DECIMAL_PATTERN, re.ASCII)
 
 
 class Violation(NamedTuple):
-    """`kind` is the cause in the API's words, `path` names the field from the object's root."""
+    """`kind` is the cause in the API's words, `path` names the field from the object's root [ADM-09]."""
 
-    kind: Literal["Invalid", "Duplicate", "Forbidden"]
+    kind: Literal["Required", "Invalid", "Forbidden", "NotSupported", "Duplicate"]
     path: str
     problem: str
 
