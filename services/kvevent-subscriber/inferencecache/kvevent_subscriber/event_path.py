@@ -100,6 +100,16 @@ class EventPath:
         return len(self._sources)
 
     @property
+    def held_messages(self) -> int:
+        """Messages that wait for a replay, of the source where most do."""
+        return max(source.held_messages for source in self._sources)
+
+    @property
+    def held_blocks(self) -> int:
+        """Blocks of stores that wait for their parent, of the source where most do."""
+        return self._mapper.held_blocks
+
+    @property
     def tracked_blocks(self) -> int:
         """Number of remembered hashes."""
         return self._mapper.tracked_blocks

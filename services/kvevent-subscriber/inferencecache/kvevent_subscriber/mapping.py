@@ -134,6 +134,11 @@ class Mapper:
         self._doubts = 0
 
     @property
+    def held_blocks(self) -> int:
+        """Blocks of stores that wait for their parent, in the lane where most do."""
+        return max(lane.orphans.blocks for lane in self._lanes)
+
+    @property
     def tracked_blocks(self) -> int:
         """Number of remembered hashes."""
         return len(self._blocks)

@@ -35,7 +35,8 @@ class Fetched(NamedTuple):
 async def fetch(url: str, timeout_s: float = 5.0) -> Fetched:
     """Get a page within `timeout_s` in all. Raises `ScrapeError`."""
     try:
-        return await asyncio.wait_for(asyncio.to_thread(_get, url, timeout_s), timeout_s)
+        async with asyncio.timeout(timeout_s):
+            return await asyncio.to_thread(_get, url, timeout_s)
     except TimeoutError:
         raise ScrapeError(f"no answer within {timeout_s:g} s") from None
 

@@ -7,23 +7,33 @@ for as long as it takes, and a page that cannot be served is a warning [SUB-182,
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
 import zmq.asyncio
 
-from inferencecache.core.log import ApiError, Log, Message, NoAnswerError, read_layout
+from inferencecache.core.log import ApiError, Bucket, Log, Message, NoAnswerError, read_layout
 from inferencecache.core.log.assets import LayoutUnusableError
-from inferencecache.core.log.subjects import partition_of, replica_subject, resync_subject
-from inferencecache.core.service import HttpEndpoints, ListenError, get_logger
+from inferencecache.core.log.subjects import (
+    LAYOUT,
+    LAYOUT_KEY,
+    partition_of,
+    replica_subject,
+    resync_subject,
+)
+from inferencecache.core.service import HttpEndpoints, ListenError, Queue, get_logger
 from inferencecache.kvevent_subscriber.channel import Channel
+from inferencecache.kvevent_subscriber.orphans import MAX_HELD_BLOCKS
 from inferencecache.kvevent_subscriber.settings import SubscriberSettings
+from inferencecache.kvevent_subscriber.source import MAX_HELD_MESSAGES
 from inferencecache.kvevent_subscriber.stats_path import StatsPath, identify
 from inferencecache.kvevent_subscriber.telemetry import Gauges, registry_of
 from inferencecache.schemas.ids import ReplicaId
 from inferencecache.schemas.layout import Layout
 from inferencecache.schemas.requests import ResyncRequest
 from inferencecache.schemas.senders import ReplicaSender
+from inferencecache.schemas.unreadable import UNREADABLE
 
 LAYOUT_INTERVAL_S: Final = 5.0
 LAYOUT_RETRY_S: Final = 0.25
@@ -48,7 +58,7 @@ class Sidecar:
         self.endpoints = HttpEndpoints(
             settings.health_address,
             lambda: self.ready,
-            registry_of([channel.counters for channel in self._channels], self._gauges),
+            registry_of([channel.counters for channel in self._channels], self._gauges, self._queues),
             setting="--health-address",
         )
 
@@ -136,9 +146,15 @@ class Sidecar:
                 resync_subject(self._settings.tenant, self._settings.model, channel.replica),
                 lambda message, channel=channel: _request(channel, message),  # type: ignore[misc]
             )
+        written = asyncio.Event()
+        await Bucket(log, LAYOUT).listen(LAYOUT_KEY, written.set)
+        is_sign = False
         while True:
+            written.clear()
             found = await self._look_up_layout(log)
-            await asyncio.sleep(LAYOUT_INTERVAL_S if found else LAYOUT_RETRY_S)
+            # A sign may come before the bucket shows what it is about.
+            pause_s = LAYOUT_INTERVAL_S if found and not is_sign else LAYOUT_RETRY_S
+            is_sign = await _happens_within(written, pause_s)
 
     async def _look_up_layout(self, log: Log) -> bool:
         try:
@@ -184,14 +200,33 @@ class Sidecar:
             last_event_timestamp_seconds=max(channel.path.last_event_time_s for channel in self._channels),
         )
 
+    def _queues(self) -> Iterator[Queue]:
+        """Of replicas' queues the fullest: each has its own limit."""
+        producers = [channel.uplink.producer for channel in self._channels]
+        waiting = max(producer.waiting_records for producer in producers)
+        yield Queue("outbox_records", waiting, self._settings.producer.outbox_max)
+        held = max(channel.path.held_messages for channel in self._channels)
+        yield Queue("held_messages", held, MAX_HELD_MESSAGES)
+        orphans = max(channel.path.held_blocks for channel in self._channels)
+        yield Queue("orphan_blocks", orphans, MAX_HELD_BLOCKS)
+
 
 def _request(channel: Channel, message: Message) -> None:
     try:
         request = _requests.decode(message.data)
-    except (msgspec.DecodeError, ValueError):
+    except UNREADABLE:
         logger.info("unreadable_request", subject=message.subject, length=len(message.data))
         return
     channel.uplink.requested(request)
+
+
+async def _happens_within(event: asyncio.Event, limit_s: float) -> bool:
+    try:
+        async with asyncio.timeout(limit_s):
+            await event.wait()
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _cancel(*tasks: asyncio.Task[Any]) -> None:

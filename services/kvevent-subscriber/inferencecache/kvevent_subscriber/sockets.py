@@ -89,23 +89,35 @@ class LiveSocket:
     async def _take(self, waited_for: zmq.asyncio.Socket, messages: _Direct, news: _Direct) -> None:
         """Hand over what there is whenever one of the two sockets has something.
 
-        A connection is announced before its messages, and one that is lost is not back within a second:
-        so messages found with the news of a connection came over it, and all others came before the news.
+        Of messages that come while some are left unread the library tells nobody, and what is left is known
+        only to who read last: so that one goes on until nothing is left, whatever it waited for.
         """
         while True:
             await waited_for.poll()
-            burst = messages.read(BURST)
-            events = [parse_monitor_message(parts)["event"] for parts in news.read(BURST)]
-            if zmq.EVENT_HANDSHAKE_SUCCEEDED not in events:
-                while burst:
-                    for parts in burst:
-                        self._on_message(parts)
-                    burst = messages.read(BURST) if events else []
-            for event in events:
-                self._connection_changed(event)
-            for parts in burst:
-                self._on_message(parts)
-            await asyncio.sleep(0)
+            is_more = True
+            while is_more:
+                is_more = self._hand_over(messages, news)
+                await asyncio.sleep(0)
+
+    def _hand_over(self, messages: _Direct, news: _Direct) -> bool:
+        """One burst; answers whether more may be left.
+
+        A connection is announced before its messages, and one that is lost is not back within a second:
+        so messages found with the news of a connection came over it, and all others came before the news.
+        """
+        burst = messages.read(BURST)
+        events = [parse_monitor_message(parts)["event"] for parts in news.read(BURST)]
+        is_full = BURST in (len(burst), len(events))
+        if zmq.EVENT_HANDSHAKE_SUCCEEDED not in events:
+            while burst:
+                for parts in burst:
+                    self._on_message(parts)
+                burst = messages.read(BURST) if events else []
+        for event in events:
+            self._connection_changed(event)
+        for parts in burst:
+            self._on_message(parts)
+        return is_full
 
     def _connection_changed(self, event: int) -> None:
         if event == zmq.EVENT_HANDSHAKE_SUCCEEDED:

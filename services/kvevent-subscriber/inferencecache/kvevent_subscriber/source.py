@@ -276,6 +276,11 @@ class Source:
             self._drain(now, out)
         return out
 
+    @property
+    def held_messages(self) -> int:
+        """Live messages that wait until a replay has told what came before them."""
+        return len(self._waiting)
+
     def wake_at(self) -> float | None:
         """When `tick` has something to do."""
         if self._replay is None:
