@@ -6,19 +6,15 @@ import asyncio
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterator
-from functools import lru_cache
 from typing import Final
 
-from inferencecache.core.index.fold import Fold, Folded, LogMessage, ResyncWanted
+from inferencecache.core.index.fold import Fold, Folded, ResyncWanted
 from inferencecache.core.log import Log, Reader, StreamMessage
-from inferencecache.core.log.subjects import UnknownSubjectError, parse_subject
+from inferencecache.core.partitions.messages import log_message
 from inferencecache.core.protocol.position import Lost
+from inferencecache.core.service import tracing
+from inferencecache.core.service.tracing import Carried
 from inferencecache.schemas.positions import Position
-from inferencecache.schemas.records import UndecodableBatchError, decode_batch
-from inferencecache.schemas.senders import ControlSender, Sender
-
-_NOBODY = ControlSender("r")
-"""Stands for the sender of a message that is dropped anyway."""
 
 SLICE_S: Final = 0.01
 """Of folding, after which whatever else the process does has its turn; a message is folded whole."""
@@ -40,6 +36,7 @@ class Folding:
         stream: str,
         fold: Fold,
         start: Position,
+        traces: Carried,
         *,
         is_held: Hold,
         on_open: Callable[[int], None],
@@ -48,6 +45,7 @@ class Folding:
         slice_s: float = SLICE_S,
     ) -> None:
         self.fold = fold
+        self._traces = traces
         self._is_held = is_held
         self._on_folded = on_folded
         self._on_open = on_open
@@ -127,7 +125,9 @@ class Folding:
         pending = 0
         while self._waiting:
             message = self._waiting.popleft()
-            folded = self.fold.fold(_read(message))
+            with tracing.received("fold", message.headers, {"messaging.destination.name": message.subject}):
+                folded = self.fold.fold(log_message(message.subject, message.payload, message.position))
+                self._traces.note()
             wanted += folded.wanted
             self.bytes_folded += len(message.payload)
             self.folded += 1
@@ -153,15 +153,3 @@ def _left_out(folded: Folded) -> Iterator[tuple[str, int]]:
         yield "unknown_record", folded.unknown
     if folded.outdated:
         yield "outdated_record", folded.outdated
-
-
-def _read(message: StreamMessage) -> LogMessage:
-    try:
-        return LogMessage(message.position, _sender(message.subject), decode_batch(message.payload))
-    except (UnknownSubjectError, UndecodableBatchError):
-        return LogMessage(message.position, _NOBODY, None)
-
-
-@lru_cache(maxsize=8192)
-def _sender(subject: str) -> Sender:
-    return parse_subject(subject)[2]

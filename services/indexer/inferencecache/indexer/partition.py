@@ -12,8 +12,8 @@ import contextlib
 import secrets
 import time
 from collections import Counter
-from collections.abc import Callable, Coroutine
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -24,6 +24,7 @@ from inferencecache.core.log import (
     Log,
     Message,
     NoAnswerError,
+    NoStreamError,
     NotStoredError,
     ObjectDamagedError,
     ObjectMissingError,
@@ -37,7 +38,8 @@ from inferencecache.core.log.subjects import (
     resync_subject,
     snapshot_request_subject,
 )
-from inferencecache.core.partitions import References, load_snapshot
+from inferencecache.core.partitions import References, Tasks
+from inferencecache.core.partitions.loading import load_snapshot
 from inferencecache.core.protocol.bases import AskSnapshot, Load, ReadRefs
 from inferencecache.core.protocol.membership import Membership
 from inferencecache.core.protocol.owner import Owner, OwnerSettings
@@ -46,8 +48,10 @@ from inferencecache.core.protocol.restoring import Action, ClaimAnew, OpenLog, R
 from inferencecache.core.protocol.resyncs import Resyncs
 from inferencecache.core.protocol.snapshots import SnapshotSettings
 from inferencecache.core.service import get_logger
+from inferencecache.core.service.tracing import Carried
 from inferencecache.indexer.folding import Folding
 from inferencecache.indexer.telling import Telling
+from inferencecache.schemas.budgets import Division
 from inferencecache.schemas.deltas import ReplicaName
 from inferencecache.schemas.ids import LogEpoch, OwnerId
 from inferencecache.schemas.members import FoldedPartition
@@ -93,9 +97,9 @@ class PartitionIndexer:
         on_missing: Callable[[], None],
     ) -> None:
         self.key = partition_key(generation, partition)
+        self.generation = generation
+        self.number = partition
         self._log = log
-        self._generation = generation
-        self._partition = partition
         self._me = me
         self._settings = settings
         self._membership = membership
@@ -109,10 +113,13 @@ class PartitionIndexer:
         self._loaded: Fold | None = None
         self._state: _State | None = None
         self._bereft: set[ReplicaName] = set()
+        self._ended: set[LogEpoch] = set()
+        """Log epochs whose log has lost something."""
         self._announced: tuple[bool, bool] | None = None
         self._wake = asyncio.Event()
-        self._group: asyncio.TaskGroup | None = None
+        self._tasks = Tasks()
         self._policy: PolicyApplied | None = None
+        self._division: Division | None = None
         self.resyncs_sent = {"resync": 0, "fenced": 0}
         self.restored = 0
         self.evictions: Counter[tuple[str, str]] = Counter()
@@ -127,6 +134,16 @@ class PartitionIndexer:
     def state(self) -> _State | None:
         """The state that is being folded, None while it is restored."""
         return self._state
+
+    @property
+    def partitions(self) -> int:
+        """How many the generation has."""
+        return self._settings.owner.partitions
+
+    @property
+    def max_entries(self) -> int:
+        """Cap of the whole index, -1 for none."""
+        return self._settings.owner.max_entries
 
     @property
     def owned(self) -> bool:
@@ -158,6 +175,12 @@ class PartitionIndexer:
         view = state.folding.fold.view
         return FoldedPartition(view.log.sequence, self.caught_up, self.owned, view.log_epoch)
 
+    def division_read(self, division: Division | None) -> None:
+        """How partitions share the cap and quotas, of which the owner tells the fold its part."""
+        self._division = division
+        if self._state is not None:
+            self._state.telling.owner.division_read(division)
+
     def policy_read(self, policy: PolicyApplied) -> None:
         """The policy bucket's values, of which the owner tells the fold."""
         self._policy = policy
@@ -169,11 +192,10 @@ class PartitionIndexer:
     async def run(self) -> None:
         """Keep the partition until cancelled. What it cannot survive it raises."""
         asked = await self._log.subscribe(
-            snapshot_request_subject(self._generation, self._partition), self._snapshot_asked
+            snapshot_request_subject(self.generation, self.number), self._snapshot_asked
         )
         try:
-            async with asyncio.TaskGroup() as group:
-                self._group = group
+            async with self._tasks.running():
                 self._do(self._restoring.start())
                 while True:
                     self._progress()
@@ -190,11 +212,6 @@ class PartitionIndexer:
         if self._state is not None:
             due = min(due, self._state.telling.owner.due(now))
         return due - now
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        if self._group is None:
-            raise RuntimeError("a partition works only while it runs")
-        self._group.create_task(work)
 
     def _progress(self) -> None:
         """Something has happened, or time has passed: let the machines say what follows."""
@@ -228,21 +245,23 @@ class PartitionIndexer:
         for action in actions:
             match action:
                 case ReadRefs():
-                    self._spawn(self._read_refs())
+                    self._tasks.start(self._read_refs())
                 case Load():
-                    self._spawn(self._load(action.ref))
+                    self._tasks.start(self._load(action.ref))
                 case OpenLog():
                     self._open(action)
                 case ClaimAnew():
-                    self._spawn(self._claim_anew())
+                    self._tasks.start(self._claim_anew())
                 case AskSnapshot():
-                    self._spawn(self._ask_snapshot())
+                    self._tasks.start(self._ask_snapshot())
 
     async def _read_refs(self) -> None:
         try:
             refs, _ = await self._references.read()
         except (ApiError, NoAnswerError) as error:
             logger.warning("refs_not_read", partition=self.key, error=str(error))
+            if isinstance(error, NoStreamError):
+                self._on_missing()
             self._do(self._restoring.refs_failed(time.monotonic()))
         else:
             self._do(self._restoring.refs_read(time.monotonic(), refs))
@@ -271,13 +290,16 @@ class PartitionIndexer:
             last_sequence=ref.delta.sequence if ref is not None else 0,
             told={ref.log_epoch: ref.log} if ref is not None else None,
             began_empty=ref is None,
+            ended=self._ended,
         )
         if self._policy is not None:
             owner.policy_read(self._policy)
+        owner.division_read(self._division)
+        traces = Carried()
         telling = Telling(
             self._log,
-            self._generation,
-            self._partition,
+            self.generation,
+            self.number,
             fold,
             owner,
             self._me,
@@ -285,24 +307,29 @@ class PartitionIndexer:
             partitions=self._settings.owner.partitions,
             base=ref.delta if ref is not None else None,
             base_epoch=ref.log_epoch if ref is not None else None,
-            spawn=self._spawn,
+            traces=traces,
+            tasks=self._tasks,
             on_progress=self._woken,
+            on_missing=self._on_missing,
         )
         folding = Folding(
             self._log,
             self._events,
             fold,
             position,
+            traces,
             is_held=lambda: owner.holding,
-            on_open=lambda _: self._opened(folding, ref),
+            on_open=lambda pending: self._opened(folding, ref, pending),
             on_folded=lambda wanted: self._folded(folding, wanted),
             on_lost=lambda lost: self._lost(folding, lost),
         )
         self._state = _State(folding, telling)
         self._evictions_seen, self._tenant_evictions_seen = Counter(), Counter()
-        self._spawn(folding.run())
+        self._tasks.start(folding.run())
 
-    def _opened(self, folding: Folding, ref: SnapshotRef | None) -> None:
+    def _opened(self, folding: Folding, ref: SnapshotRef | None, pending: int) -> None:
+        if self._state is not None and self._state.folding is folding:
+            self._state.telling.owner.opened(folding.reader.position.sequence + pending)
         if self._restoring.is_opening:
             self.restored += 1
             base = ref.object if ref is not None else "log"
@@ -316,6 +343,8 @@ class PartitionIndexer:
             return
         logger.warning("log_lost", partition=self.key, reason=lost.reason, detail=lost.detail)
         self._bereft |= set(folding.fold.view.rows)
+        if lost.reason != "cut":
+            self._ended.add(folding.fold.view.log_epoch)
         state.telling.stop()
         self._state = None
         if lost.reason == "no_stream":
@@ -326,13 +355,18 @@ class PartitionIndexer:
         self._woken()
 
     async def _claim_anew(self) -> None:
-        """Begin a new log epoch: nothing that is there can be continued, and nobody else does."""
-        claim = Claim(self._me, LogEpoch(secrets.token_hex(8)))
+        """Begin a new log epoch: nothing that is there can be continued, and nobody else does.
+
+        The first claim of a log takes over what is there, so there is one before the one that begins anew.
+        """
+        first, claim = (Claim(self._me, LogEpoch(secrets.token_hex(8))) for _ in range(2))
         logger.warning("log_epoch_begun", partition=self.key, log_epoch=claim.log_epoch)
-        subject = control_subject(self._generation, self._partition, "o")
+        subject = control_subject(self.generation, self.number, "o")
         try:
             ack = await self._log.publisher.publish(
-                subject, encode_batch(Batch(records=(claim,))), msg_id=f"{self._me}.anew.{claim.log_epoch}"
+                subject,
+                encode_batch(Batch(records=(first, claim))),
+                msg_id=f"{self._me}.anew.{claim.log_epoch}",
             )
         except NotStoredError as error:
             logger.warning("control_not_stored", partition=self.key, error=str(error))
@@ -341,7 +375,7 @@ class PartitionIndexer:
             self._do(self._restoring.claimed(ack.sequence))
 
     async def _ask_snapshot(self) -> None:
-        await self._log.send(snapshot_request_subject(self._generation, self._partition), b"")
+        await self._log.send(snapshot_request_subject(self.generation, self.number), b"")
 
     def _snapshot_asked(self, _: Message) -> None:
         if self._state is not None and self.owned:
@@ -360,7 +394,7 @@ class PartitionIndexer:
         if is_owner:
             for each in wanted:
                 if self._resyncs.should_ask(now, each):
-                    self._spawn(self._ask_resync(each))
+                    self._tasks.start(self._ask_resync(each))
         state.telling.poll(now)
         self._woken()
 
@@ -383,7 +417,7 @@ class PartitionIndexer:
         bereft, self._bereft = self._bereft, set()
         for name in bereft - set(known):
             request = ResyncWanted(name.tenant, name.model, name.replica, ResyncRequest("resync"))
-            self._spawn(self._ask_resync(request))
+            self._tasks.start(self._ask_resync(request))
 
     async def _ask_resync(self, wanted: ResyncWanted) -> None:
         self.resyncs_sent[wanted.request.kind] += 1

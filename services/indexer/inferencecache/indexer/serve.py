@@ -1,9 +1,14 @@
-"""The indexer as a process: one connection, one task a partition, health, metrics, an end in time."""
+"""The indexer as a process: one connection, one task a partition, health, metrics, an end in time.
+
+Every partition of every generation of the layout is kept, from the moment the layout names it until it
+does not any more: routers need the old generation until they have moved to the new one.
+"""
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+from typing import NamedTuple
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
@@ -16,25 +21,42 @@ from inferencecache.core.protocol.owner import OwnerSettings
 from inferencecache.core.protocol.snapshots import SnapshotSettings
 from inferencecache.core.service import HttpEndpoints, get_logger
 from inferencecache.indexer.aggregating import Aggregating
+from inferencecache.indexer.dividing import Dividing
 from inferencecache.indexer.metrics import IndexerMetrics
 from inferencecache.indexer.partition import PartitionIndexer, PartitionSettings
 from inferencecache.indexer.settings import DEFAULT_MAX_ENTRIES, UNBOUNDED, IndexerSettings
 from inferencecache.schemas.ids import OwnerId
-from inferencecache.schemas.layout import Layout
+from inferencecache.schemas.layout import CurrentLayout
 from inferencecache.schemas.members import IndexerMember
+from inferencecache.schemas.records import PolicyApplied
 
 logger = get_logger("indexer")
 
 
+class _Place(NamedTuple):
+    """A partition of a generation, which has so many."""
+
+    generation: int
+    number: int
+    partitions: int
+
+
 class Indexer:
-    """All partitions of one layout generation in one process. Its id is random: one life, one id."""
+    """All partitions of all layout generations in one process. Its id is random: one life, one id."""
 
     def __init__(self, settings: IndexerSettings, registry: CollectorRegistry | None = None) -> None:
         self.id = OwnerId(secrets.token_hex(6))
         self.log = Log(settings.nats, f"indexer {self.id}")
         self.partitions: list[PartitionIndexer] = []
+        """All that are kept, in order of generation and number."""
         self._settings = settings
         self._intent = Intent()
+        self._policy: PolicyApplied | None = None
+        self._kept: dict[_Place, tuple[PartitionIndexer, asyncio.Task[None]]] = {}
+        self._group: asyncio.TaskGroup | None = None
+        self._foundation = Foundation(
+            self.log, settings.assets, snapshot_period_s=settings.snapshot_interval_s
+        )
         self._presence = Presence(
             self.log, member_key("indexer", self.id), self._row, replicas=settings.assets.replicas
         )
@@ -52,39 +74,63 @@ class Indexer:
 
     async def run(self) -> None:
         """Index until cancelled. Raises what trying again cannot help."""
-        settings = self._settings
         await self.log.start()
-        foundation = Foundation(self.log, settings.assets, snapshot_period_s=settings.snapshot_interval_s)
-        layout = await foundation.lay()
-        per_partition = self._partition_settings(layout)
-        self.partitions += [
-            PartitionIndexer(
-                self.log,
-                layout.generation,
-                number,
-                self.id,
-                per_partition,
-                self._presence.membership,
-                on_change=self._presence.put_soon,
-                on_missing=foundation.again,
-            )
-            for number in range(layout.partitions)
-        ]
+        layout = await self._foundation.lay()
         logger.info("indexer_started", id=self.id, partitions=layout.partitions, nats=self.log.address)
         async with asyncio.TaskGroup() as group:
-            group.create_task(foundation.keep(layout))
+            self._group = group
+            self._keep_partitions(layout)
+            group.create_task(self._foundation.keep(layout, self._layout_changed))
             group.create_task(self._presence.run())
-            group.create_task(Aggregating(self.log, self.partitions).run())
+            aggregating = Aggregating(self.log, self.partitions, on_missing=self._foundation.again)
+            group.create_task(aggregating.run())
+            group.create_task(Dividing(self.log, self.partitions).run())
             group.create_task(Bucket(self.log, POLICY).watch(self._policy_changed, keys=POLICY_KEY).run())
-            for partition in self.partitions:
-                group.create_task(partition.run())
+
+    def _layout_changed(self, layout: CurrentLayout) -> None:
+        generations = [generation.generation for generation in layout.generations]
+        logger.info("layout_changed", generations=generations, partitions=layout.partitions)
+        self._keep_partitions(layout)
+        self._presence.put_soon()
+
+    def _keep_partitions(self, layout: CurrentLayout) -> None:
+        """Begin with those that are new, end with those that are not there any more."""
+        if self._group is None:
+            raise RuntimeError("partitions are kept only while the indexer runs")
+        wanted = [
+            _Place(each.generation, number, each.partitions)
+            for each in layout.generations
+            for number in range(each.partitions)
+        ]
+        for place in set(self._kept) - set(wanted):
+            self._kept.pop(place)[1].cancel()
+        for place in wanted:
+            if place not in self._kept:
+                partition = self._partition(place)
+                self._kept[place] = (partition, self._group.create_task(partition.run()))
+        self.partitions[:] = [self._kept[place][0] for place in wanted]
+
+    def _partition(self, place: _Place) -> PartitionIndexer:
+        partition = PartitionIndexer(
+            self.log,
+            place.generation,
+            place.number,
+            self.id,
+            self._partition_settings(place),
+            self._presence.membership,
+            on_change=self._presence.put_soon,
+            on_missing=self._foundation.again,
+        )
+        if self._policy is not None:
+            partition.policy_read(self._policy)
+        return partition
 
     async def close(self) -> None:
         """Say goodbye and disconnect, after `run` has been cancelled."""
         await self._presence.say_goodbye()
         await self.log.close()
 
-    def _partition_settings(self, layout: Layout) -> PartitionSettings:
+    def _partition_settings(self, place: _Place) -> PartitionSettings:
         settings = self._settings
         room = DEFAULT_MAX_ENTRIES if settings.max_entries == UNBOUNDED else settings.max_entries
         return PartitionSettings(
@@ -92,10 +138,11 @@ class Indexer:
                 delta_interval_s=settings.delta_interval_s,
                 sweep_interval_s=settings.sweep_interval_s,
                 max_entries=settings.max_entries,
-                partitions=layout.partitions,
+                partition=place.number,
+                partitions=place.partitions,
             ),
             SnapshotSettings(settings.snapshot_interval_s),
-            capacity=max(1, room // layout.partitions),
+            capacity=max(1, room // place.partitions),
         )
 
     def _policy_changed(self, change: Entry | Gone) -> None:
@@ -104,9 +151,9 @@ class Indexer:
         if not self._intent.set_policies(change.value, change.revision):
             logger.warning("policy_refused", msg=self._intent.refused)
             return
-        policy = policy_applied(self._intent.policy_set, change.revision, OwnerId(""), 0)
+        self._policy = policy_applied(self._intent.policy_set, change.revision, OwnerId(""), 0)
         for partition in self.partitions:
-            partition.policy_read(policy)
+            partition.policy_read(self._policy)
 
     def _row(self) -> IndexerMember:
         return IndexerMember(self.id, {partition.key: partition.row() for partition in self.partitions})

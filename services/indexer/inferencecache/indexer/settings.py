@@ -14,6 +14,7 @@ from inferencecache.core.service import (
     add_asset_settings,
     add_log_settings,
     add_nats_settings,
+    add_tracing_settings,
     asset_settings,
     duration,
     listen_address,
@@ -64,7 +65,8 @@ def read_settings(
             default=str(DEFAULT_MAX_ENTRIES),
             parse=_cap,
             help="Most entries of the whole index, one for each prefix and replica that holds it; about "
-            "64 bytes each, here and in every router. 0 or less means no limit.",
+            "64 bytes each, here and in every router. Each partition has a part of it, by demand. 0 or less "
+            "means no limit.",
         )
         parser.setting(
             "--sweep-interval",
@@ -93,6 +95,7 @@ def read_settings(
             help="Address of /healthz, /readyz and /metrics; empty for none.",
         )
     add_log_settings(parser)
+    add_tracing_settings(parser)
     args = parser.parse_args(arguments)
     return IndexerSettings(
         nats=nats_settings(args),

@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from inferencecache.core.index.fold import Fold
 from inferencecache.core.index.snapshot import encode_snapshot
@@ -14,6 +14,7 @@ from inferencecache.core.log import (
     ApiError,
     Log,
     NoAnswerError,
+    NoStreamError,
     NotStoredError,
     ObjectDamagedError,
     ObjectMissingError,
@@ -21,7 +22,7 @@ from inferencecache.core.log import (
 )
 from inferencecache.core.log.jetstream import purge_stream, read_message, stream_info
 from inferencecache.core.log.subjects import SNAPSHOTS, deltas_stream, events_stream, partition_key
-from inferencecache.core.partitions import References
+from inferencecache.core.partitions import References, Tasks
 from inferencecache.core.protocol import snapshots
 from inferencecache.core.protocol.bases import (
     UPLOAD_LIMIT_S,
@@ -39,7 +40,6 @@ from inferencecache.schemas.positions import Position, Refs, SnapshotRef
 
 logger = get_logger("indexer")
 
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
 _NO_LIMIT: Final = 1 << 62
 _FAILURES = (ApiError, NoAnswerError, NotStoredError, ObjectDamagedError, ObjectMissingError)
 
@@ -57,8 +57,9 @@ class Snapshotting:
         owner: Owner,
         machine: Snapshots,
         me: OwnerId,
-        spawn: Spawn,
+        tasks: Tasks,
         on_progress: Callable[[], None],
+        on_missing: Callable[[], None],
     ) -> None:
         self.machine = machine
         self._log = log
@@ -71,8 +72,9 @@ class Snapshotting:
         self._fold = fold
         self._owner = owner
         self._me = me
-        self._spawn = spawn
+        self._tasks = tasks
         self._on_progress = on_progress
+        self._on_missing = on_missing
         self._objects = Objects(log, SNAPSHOTS)
         self._references = References(log, self._key)
 
@@ -83,7 +85,7 @@ class Snapshotting:
             self._owner.taken()
             self._owner.bridge_failed(now)
             return
-        self.do(self.machine.take(now, delta, self._owner.bytes_stored))
+        self.do(self.machine.take(now, delta, self._owner.reading_cost))
 
     def do(self, actions: list[snapshots.Action]) -> None:
         """Start what the machine asks for."""
@@ -99,13 +101,15 @@ class Snapshotting:
                     if action.bridging:
                         self._owner.bridge_failed(time.monotonic())
                 case _:
-                    self._spawn(self._step(action))
+                    self._tasks.start(self._step(action))
 
     async def _step(self, action: snapshots.Action) -> None:
         try:
             following = await self._carry_out(action)
         except _FAILURES as error:
             following = self.machine.failed(str(error))
+            if isinstance(error, NoStreamError) or (isinstance(error, NotStoredError) and error.no_stream):
+                self._on_missing()
             if isinstance(action, snapshots.Store):
                 await self._make_room()
         self.do(following)
@@ -166,12 +170,18 @@ class Snapshotting:
     async def _purge(self, deltas_below: int, refs: Refs) -> None:
         """Best effort: what stays now goes with a later snapshot."""
         try:
-            if deltas_below:
+            if deltas_below and await self._has(deltas_below, refs):
                 await purge_stream(self._log, self._deltas, below=deltas_below)
             most = await self._objects.room()
             await self._purge_objects(refs, room=most // 2 // self._partitions if most > 0 else _NO_LIMIT)
         except _FAILURES as error:
             logger.warning("purge_failed", partition=self._key, error=str(error))
+
+    async def _has(self, delta: int, refs: Refs) -> bool:
+        """Is the deltas stream still the one that the references are about, and does it reach that delta?"""
+        info = await stream_info(self._log, self._deltas)
+        is_same = refs.current is not None and refs.current.delta.created_ns == info.created_ns
+        return is_same and delta <= info.state.last_seq
 
     async def _purge_objects(self, refs: Refs | None, room: int) -> None:
         log_first = (await stream_info(self._log, self._events)).state.first_seq

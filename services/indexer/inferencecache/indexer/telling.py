@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from inferencecache.core.index.fold import Fold
 from inferencecache.core.log import (
@@ -26,6 +26,7 @@ from inferencecache.core.log.subjects import (
     events_stream,
     partition_key,
 )
+from inferencecache.core.partitions import Tasks
 from inferencecache.core.protocol.owner import (
     Action,
     Owner,
@@ -36,7 +37,8 @@ from inferencecache.core.protocol.owner import (
 )
 from inferencecache.core.protocol.position import Lost
 from inferencecache.core.protocol.snapshots import Snapshots, SnapshotSettings
-from inferencecache.core.service import get_logger
+from inferencecache.core.service import get_logger, tracing
+from inferencecache.core.service.tracing import Carried
 from inferencecache.indexer.snapshotting import Snapshotting
 from inferencecache.schemas.deltas import Delta, UnreadableDeltaError, decode_delta
 from inferencecache.schemas.ids import LogEpoch, OwnerId
@@ -45,7 +47,6 @@ from inferencecache.schemas.records import Batch, encode_batch
 
 logger = get_logger("indexer")
 
-Spawn = Callable[[Coroutine[Any, Any, None]], object]
 CONTROL_LIMIT_S: Final = 5.0
 
 
@@ -57,7 +58,9 @@ class _NotFoldedError(Exception):
 
 
 class Telling:
-    """Speaks for one fold. `on_progress` is called whenever something that was asked for has come out."""
+    """Speaks for one fold. `on_progress` is called whenever something that was asked for has come out,
+    `on_missing` when a snapshot finds no place.
+    """
 
     def __init__(
         self,
@@ -72,8 +75,10 @@ class Telling:
         partitions: int,
         base: Position | None,
         base_epoch: LogEpoch | None,
-        spawn: Spawn,
+        traces: Carried,
+        tasks: Tasks,
         on_progress: Callable[[], None],
+        on_missing: Callable[[], None],
     ) -> None:
         self.owner = owner
         self._log = log
@@ -84,7 +89,8 @@ class Telling:
         self._deltas = deltas_stream(generation, partition)
         self._fold = fold
         self._base_epoch = base_epoch
-        self._spawn = spawn
+        self._traces = traces
+        self._tasks = tasks
         self._on_progress = on_progress
         self._owned_epoch = 0
         self._standby_start: Position | Start = base if base is not None else Start.OLDEST
@@ -93,20 +99,30 @@ class Telling:
         """Has the end of the deltas stream been read?"""
         self.snapshots = Snapshots(snapshot_settings)
         self._snapshotting = Snapshotting(
-            log, generation, partition, partitions, fold, owner, self.snapshots, me, spawn, on_progress
+            log,
+            generation,
+            partition,
+            partitions,
+            fold,
+            owner,
+            self.snapshots,
+            me,
+            tasks,
+            on_progress,
+            on_missing,
         )
 
     def poll(self, now: float) -> None:
         """Do what is to be done now."""
         owner = self.owner
-        if owner.owning and self.snapshots.is_due(now, owner.bytes_stored):
+        if owner.owning and self.snapshots.is_due(now, owner.reading_cost):
             owner.want_snapshot()
         for action in owner.poll(now, time.time_ns() // 1000):
             self._do(action)
         if owner.owning and self._fold.view.owner_epoch != self._owned_epoch:
             self._owned_epoch = self._fold.view.owner_epoch
             has_base = self._base_epoch == self._fold.view.log_epoch
-            self.snapshots.owning(now, has_base, owner.bytes_stored)
+            self.snapshots.owning(now, has_base, owner.reading_cost)
             logger.info("partition_owned", partition=self._key, owner_epoch=self._owned_epoch)
         self._keep_standby()
 
@@ -119,11 +135,11 @@ class Telling:
     def _do(self, action: Action) -> None:
         match action:
             case PublishRecords():
-                self._spawn(self._publish_records(action))
+                self._tasks.start(self._publish_records(action))
             case PublishDelta():
-                self._spawn(self._publish_delta(action))
+                self._tasks.start(self._publish_delta(action))
             case ReadLastDelta():
-                self._spawn(self._read_last(action))
+                self._tasks.start(self._read_last(action))
             case TakeSnapshot():
                 self._snapshotting.take(action.delta)
 
@@ -140,6 +156,7 @@ class Telling:
             )
         except (_NotFoldedError, WrongLastSequenceError) as error:
             logger.info("claim_withheld", partition=self._key, reason=str(error))
+            self.owner.claim_withheld(time.monotonic())
         except (NotStoredError, ApiError, NoAnswerError) as error:
             logger.warning("control_not_stored", partition=self._key, error=str(error))
 
@@ -152,10 +169,12 @@ class Telling:
 
     async def _publish_delta(self, action: PublishDelta) -> None:
         owner, id_ = self.owner, action.message_id
+        told = self._traces.take()
         try:
-            ack = await self._log.publisher.publish(
-                self._delta_subject, action.payload, msg_id=id_, expect_last_sequence=action.after
-            )
+            with tracing.told("tell", told, {"inferencecache.partition": self._key}):
+                ack = await self._log.publisher.publish(
+                    self._delta_subject, action.payload, msg_id=id_, expect_last_sequence=action.after
+                )
         except WrongLastSequenceError:
             owner.refused(id_)
         except PayloadTooLargeError as error:
@@ -201,7 +220,7 @@ class Telling:
                 on_open=self._standby_opened,
             )
             self._standby = reader
-            self._spawn(reader.run())
+            self._tasks.start(reader.run())
 
     def _standby_opened(self, pending: int) -> None:
         if pending == 0:
@@ -211,6 +230,7 @@ class Telling:
     def _read_deltas(self, messages: list[StreamMessage]) -> None:
         for message in messages:
             self.owner.delta_read(message.position.sequence, _decode(message.payload))
+        self._traces.take()  # the owner has told about them
         if messages[-1].pending == 0:
             self.knows_deltas = True
         self._on_progress()
