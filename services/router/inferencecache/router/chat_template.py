@@ -19,6 +19,8 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.parser import Parser
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
+from inferencecache.core.gateway import Chat
+
 TEMPLATE_FILE: Final = "chat_template.jinja"
 CONFIG_FILE: Final = "tokenizer_config.json"
 SPECIAL_TOKENS_FILE: Final = "special_tokens_map.json"
@@ -50,10 +52,19 @@ class ChatTemplate:
 
         Raises whatever a template raises, `jinja2.TemplateError` for what it refuses itself.
         """
+        return self.render_chat(Chat([{"role": "user", "content": prompt}]))
+
+    def render_chat(self, chat: Chat) -> str:
+        """All messages, and what the request tells the template beside them. Raises as `render`."""
+        lists = {"tools": chat.tools, "documents": chat.documents}
         return self._template.render(
-            self._special_tokens,
-            messages=[{"role": "user", "content": prompt}],
-            add_generation_prompt=True,
+            {
+                **chat.template_arguments,
+                **self._special_tokens,
+                **{name: value for name, value in lists.items() if value is not None},
+                "messages": chat.messages,
+                "add_generation_prompt": chat.add_generation_prompt,
+            }
         )
 
 

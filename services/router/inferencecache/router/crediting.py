@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Final
 
 from inferencecache.core.index.credits import Credits, summed
@@ -34,11 +34,13 @@ class Crediting:
         self._credited = credited
         self._sent = 0
 
-    async def run(self, layout: Layout) -> None:
-        """Publish each second until cancelled."""
+    async def run(self, served: Callable[[], Layout | None]) -> None:
+        """Publish each second, by the layout that is served then, until cancelled."""
         while True:
             await asyncio.sleep(INTERVAL_S)
-            await self.publish(layout)
+            layout = served()
+            if layout is not None:
+                await self.publish(layout)
 
     async def publish(self, layout: Layout) -> None:
         """Publish what there is; what the log does not store is given up [IDX-147]."""

@@ -73,6 +73,15 @@ class EventStreams:
         finally:
             await self._leave(listener)
 
+    @property
+    def waiting_bytes(self) -> int:
+        """Of messages that wait for the slowest listener."""
+        return max((listener.waiting_bytes for listener in self._listeners), default=0)
+
+    @property
+    def most_waiting_bytes(self) -> int:
+        return self._most_waiting_bytes
+
     def stop(self) -> None:
         """End all streams, and those to come, with `UNAVAILABLE`."""
         self._is_stopping = True
@@ -138,7 +147,7 @@ class _Listener:
         self._types = frozenset(request.types)
         self._most_waiting_bytes = most_waiting_bytes
         self._waiting: deque[_Heard] = deque()
-        self._waiting_bytes = 0
+        self.waiting_bytes = 0
         self._more = asyncio.Event()
         self._end: CallError | None = None
 
@@ -150,17 +159,18 @@ class _Listener:
 
     def offer(self, heard: _Heard) -> None:
         """Keep a message until it is read; one too many ends the stream."""
-        if self._waiting and self._waiting_bytes + heard.size > self._most_waiting_bytes:
+        if self._waiting and self.waiting_bytes + heard.size > self._most_waiting_bytes:
             self.end(CallError(*_TOO_SLOW))
             return
         self._waiting.append(heard)
-        self._waiting_bytes += heard.size
+        self.waiting_bytes += heard.size
         self._more.set()
 
     def end(self, error: CallError) -> None:
         """What waits is not shown any more."""
         self._end = self._end or error
         self._waiting.clear()
+        self.waiting_bytes = 0
         self._more.set()
 
     async def events(self) -> AsyncIterator[CacheEvent]:
@@ -169,7 +179,7 @@ class _Listener:
             self._more.clear()
             while self._waiting:
                 heard = self._waiting.popleft()
-                self._waiting_bytes -= heard.size
+                self.waiting_bytes -= heard.size
                 for event in events_of(heard.sender, heard.batch, heard.stored_us, self._types):
                     yield event
                     if self._end is not None:

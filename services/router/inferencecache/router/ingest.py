@@ -28,6 +28,8 @@ from inferencecache.schemas.senders import ReplicaSender
 from inferencecache.v1alpha1.inferencecache_pb2 import Ack, CacheEvent, CacheStateUpdate
 
 STORE_TIMEOUT_S: Final = 5.0
+MOST_WAITING_BYTES: Final = 64 * 1024 * 1024
+"""Messages of producers that wait for the log; one that is alone is taken whatever its size."""
 QUICK_BYTES: Final = 16 * 1024
 """A message up to this size is translated within a few milliseconds, whatever it holds."""
 
@@ -44,6 +46,8 @@ class Ingest:
         self._following = following
         self._sender_id = secrets.token_hex(8)
         self._sent = 0
+        self.waiting_bytes = 0
+        """Of messages that the log has not stored yet."""
         self._stopping = asyncio.Event()
 
     def stop(self) -> None:
@@ -54,15 +58,26 @@ class Ingest:
         """Store a stream of updates in order; the one answer follows the last [WIRE-085, WIRE-086]."""
         async with aclosing(_until(self._stopping, updates)) as received:
             async for update in received:
-                await self._store(update, records_of_update)
+                await self._take(update, records_of_update)
         if self._stopping.is_set():
             raise CallError(grpc.StatusCode.UNAVAILABLE, "the router is stopping; report to another one")
         return Ack(accepted=True)
 
     async def publish(self, event: CacheEvent) -> Ack:
         """Store one event [WIRE-105]."""
-        await self._store(event, records_of_event)
+        await self._take(event, records_of_event)
         return Ack(accepted=True)
+
+    async def _take(self, message: _Message, translate: Callable[[_Message], Iterable[AnyRecord]]) -> None:
+        """Refuse a message while too much waits: a log that is slow or away must not fill the memory."""
+        size = message.ByteSize()
+        if self.waiting_bytes and self.waiting_bytes + size > MOST_WAITING_BYTES:
+            raise CallError(grpc.StatusCode.UNAVAILABLE, "too much waits for the event log; report later")
+        self.waiting_bytes += size
+        try:
+            await self._store(message, translate)
+        finally:
+            self.waiting_bytes -= size
 
     async def _store(self, message: _Message, translate: Callable[[_Message], Iterable[AnyRecord]]) -> None:
         """Append a message's records; those of the reserved tenant are dropped [WIRE-044, WIRE-045]."""
@@ -70,7 +85,7 @@ class Ingest:
             return
         tenant, model, replica = message.tenant_id, message.model_id, message.replica_id
         sender = ReplicaSender(TenantId(tenant), ModelId(model), ReplicaId(replica), "g")
-        layout = self._following.layout
+        layout = self._following.newest_layout
         if layout is None:
             raise CallError(grpc.StatusCode.UNAVAILABLE, "the event log was not reached yet")
         partition = partition_of(tenant, model, replica, layout)

@@ -9,10 +9,16 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from typing import Final
+from collections.abc import Mapping
+from logging import DEBUG
+from typing import Final, NamedTuple
+
+import msgspec
 
 from inferencecache.core.fingerprint import prefix_digests
 from inferencecache.core.index.credits import Credits
+from inferencecache.core.index.explaining import explain, explanation
+from inferencecache.core.index.joined import JoinedView
 from inferencecache.core.index.policy import Knobs, knobs_of
 from inferencecache.core.index.reason import Reason
 from inferencecache.core.index.request import RouteRequest
@@ -29,7 +35,9 @@ from inferencecache.core.service import get_logger
 from inferencecache.router.metrics import ServerMetrics
 from inferencecache.router.tokenizing import DEFAULT_LIMIT_S, Refusal, Tokenizing
 from inferencecache.router.views import Following, index_of
-from inferencecache.schemas.ids import PROBE_TENANT, AdapterId, HashScheme, ModelId, TenantId
+from inferencecache.schemas.explanations import Explanation
+from inferencecache.schemas.ids import PROBE_TENANT, AdapterId, HashScheme, ModelId, ReplicaId, TenantId
+from inferencecache.schemas.policy import ResolvedPolicy
 from inferencecache.v1alpha1.inferencecache_pb2 import (
     LookupRouteRequest,
     LookupRouteResponse,
@@ -38,8 +46,18 @@ from inferencecache.v1alpha1.inferencecache_pb2 import (
 
 QUICK_TOKENS: Final = 1 << 14
 """Most that are fingerprinted between other calls; more may take a third of a second, in a thread."""
+NOBODYS: Final = (TenantId(""), ModelId(""))
+"""The account of work for models that the index does not know."""
 
 log = get_logger("lookup")
+
+
+class Consulted(NamedTuple):
+    """What was asked, with what was made of it; the answer; and the work that it took into account."""
+
+    request: RouteRequest
+    decision: Decision
+    work: Mapping[ReplicaId, float] = NO_WORK
 
 
 class Lookup:
@@ -64,6 +82,7 @@ class Lookup:
         self._work = work
         self._tokenizing = tokenizing or Tokenizing({})
         self._credited = credited
+        self._is_explaining = log.is_enabled_for(DEBUG)
 
     async def answer(
         self, message: LookupRouteRequest, granted_s: float | None = None
@@ -93,41 +112,92 @@ class Lookup:
         return _response(message, decision, elapsed_ns // 1000)
 
     async def _decide(self, message: LookupRouteRequest, granted_s: float | None) -> Decision:
-        """The steps of the contract that concern time; `route` does the others [WIRE-056]."""
+        consulted = await self.consult(self._request(message), granted_s)
+        decision = consulted.decision
+        if decision.scores:
+            self.assign(consulted, decision.scores[0].replica, decision.uncached_tokens)
+        self.credit(consulted)
+        return decision
+
+    async def consult(self, request: RouteRequest, granted_s: float | None) -> Consulted:
+        """The steps of the contract that concern time; `route` does the others [WIRE-056].
+
+        Nothing is assigned or credited by it: that is for whoever follows the hint, or does not.
+        """
+        policy = self._following.policy(request.tenant)
+        if request.tenant == PROBE_TENANT:
+            return Consulted(request, UNANSWERED)
+        now_s = time.monotonic()
+        deadline_s = now_s + _limit_s(granted_s, knobs_of(policy), needs_tokens(policy, request))
+        if now_s >= deadline_s:
+            return Consulted(request, TIMED_OUT)
+        completed = await self._completed(request, policy, deadline_s - now_s)
+        if completed is None:
+            return Consulted(request, TIMED_OUT)
+        request = completed
+        index = index_of(self._following, request.tenant, request.model)
+        work = believed_work(self._work, index, request, time.monotonic())
+        now_us = index.now_us
+        decision = route(index, policy, request, now_us, work)
+        if self._is_explaining:
+            why = explanation(index, policy, request, now_us, work, decision)
+            worth_telling = tuple([each for each in why.replicas if each.rank or each.value])
+            told = msgspec.to_builtins(msgspec.structs.replace(why, replicas=worth_telling))
+            log.debug("lookup_decided", tenant=request.tenant, model=request.model, **told)
+        if time.monotonic() >= deadline_s and decision.reason is not Reason.POLICY_REQUIRES_CHAIN:
+            decision = TIMED_OUT._replace(echo_tokens=request.prompt_tokens)
+        return Consulted(request, decision, work)
+
+    def assign(self, consulted: Consulted, replica: ReplicaId, tokens: float) -> None:
+        """The request goes to this replica and has it compute so many tokens."""
+        if self._work is not None:
+            self._work.assign(Assigned(*self._account(consulted), replica, tokens), time.monotonic())
+
+    def take_back(self, consulted: Consulted, replica: ReplicaId, tokens: float, assigned_s: float) -> None:
+        """It was assigned at `assigned_s`, and the replica has not begun it."""
+        if self._work is not None:
+            assigned = Assigned(*self._account(consulted), replica, tokens)
+            self._work.take_back(assigned, assigned_s, time.monotonic())
+
+    def credit(self, consulted: Consulted) -> None:
+        """Count the accesses of a hint, for tenants that evict by use."""
+        request = consulted.request
+        if self._credited is not None and knobs_of(self._following.policy(request.tenant)).lfu:
+            self._credited.add(request, consulted.decision)
+
+    def work_of(self, request: RouteRequest) -> Mapping[ReplicaId, float]:
+        """What the replicas of the request's tenant and model are believed to have to do."""
+        index = index_of(self._following, request.tenant, request.model)
+        return believed_work(self._work, index, request, time.monotonic())
+
+    async def explain(self, message: LookupRouteRequest) -> Explanation:
+        """Why the lookup would be answered as it would now; nothing is assigned, credited or counted."""
         request = self._request(message)
         policy = self._following.policy(request.tenant)
-        knobs = knobs_of(policy)
-        if request.tenant == PROBE_TENANT:
-            return UNANSWERED
-        is_about_text = needs_tokens(policy, request)
-        now_s = time.monotonic()
-        deadline_s = now_s + _limit_s(granted_s, knobs, is_about_text)
-        if now_s >= deadline_s:
-            return TIMED_OUT
-        if is_about_text:
-            tokenized = await self._tokenizing.prompt(request.model, request.prompt_text, deadline_s - now_s)
+        completed = await self._completed(request, policy, DEFAULT_LIMIT_S)
+        if completed is None:
+            return Explanation(reason=TIMED_OUT.reason.value)
+        index = index_of(self._following, request.tenant, request.model)
+        work = believed_work(self._work, index, completed, time.monotonic())
+        return explain(index, policy, completed, index.now_us, work)
+
+    async def _completed(
+        self, request: RouteRequest, policy: ResolvedPolicy | None, limit_s: float
+    ) -> RouteRequest | None:
+        """The request with what is made of it beforehand: tokens of its text, digests of many tokens.
+
+        `None` when its text took too long.
+        """
+        if needs_tokens(policy, request):
+            tokenized = await self._tokenizing.prompt(request.model, request.prompt_text, limit_s)
             if tokenized.refusal is Refusal.TIMED_OUT:
-                return TIMED_OUT
+                return None
             request = request._replace(prompt_tokens=tokenized.tokens)
         tokens = needs_digests(policy, request)
         if len(tokens) > QUICK_TOKENS:
-            request = request._replace(
-                digests=await asyncio.to_thread(prefix_digests, tokens, request.block_size)
-            )
-        index = index_of(self._following, request.tenant, request.model)
-        now_s = time.monotonic()
-        work = self._work.of(request.tenant, request.model, now_s) if self._work is not None else NO_WORK
-        decision = route(index, policy, request, index.now_us, work)
-        if time.monotonic() >= deadline_s and decision.reason is not Reason.POLICY_REQUIRES_CHAIN:
-            return TIMED_OUT._replace(echo_tokens=request.prompt_tokens)
-        if self._work is not None and decision.scores:
-            replica = decision.scores[0].replica
-            self._work.assign(
-                Assigned(request.tenant, request.model, replica, decision.uncached_tokens), now_s
-            )
-        if self._credited is not None and knobs.lfu:
-            self._credited.add(request, decision)
-        return decision
+            digests = await asyncio.to_thread(prefix_digests, tokens, request.block_size)
+            request = request._replace(digests=digests)
+        return request
 
     def _request(self, message: LookupRouteRequest) -> RouteRequest:
         return RouteRequest(
@@ -146,9 +216,34 @@ class Lookup:
             block_size=self._block_size,
         )
 
+    def _account(self, consulted: Consulted) -> tuple[TenantId, ModelId]:
+        request = consulted.request
+        return account_of(index_of(self._following, request.tenant, request.model), request)
+
     def _knows_model(self, message: LookupRouteRequest) -> bool:
         tenant, model = TenantId(message.tenant_id), ModelId(message.model_id)
         return index_of(self._following, tenant, model).has_model(tenant, model)
+
+
+def account_of(index: JoinedView, request: RouteRequest) -> tuple[TenantId, ModelId]:
+    """Whose work a request is: its tenant's and model's, where the index knows them.
+
+    All others are one account. Callers choose the names, and a table of all that were ever chosen would
+    grow without end, in every router that hears of it.
+    """
+    if index.has_model(request.tenant, request.model):
+        return request.tenant, request.model
+    return NOBODYS
+
+
+def believed_work(
+    work: AssignedWork | None, index: JoinedView, request: RouteRequest, now_s: float
+) -> Mapping[ReplicaId, float]:
+    """What the replicas that a request may go to are believed to have to do."""
+    if work is None:
+        return NO_WORK
+    stats = index.stats(request.tenant, request.model)
+    return work.believed(*account_of(index, request), now_s, stats, index.now_us)
 
 
 def _limit_s(granted_s: float | None, knobs: Knobs, is_about_text: bool) -> float:

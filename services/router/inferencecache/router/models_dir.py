@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final, Protocol
 
+from inferencecache.core.gateway import Chat
 from inferencecache.core.service import get_logger
 
 log = get_logger("tokenizers")
@@ -26,6 +27,10 @@ class PromptTokenizer(Protocol):
 
     def encode_prompt(self, prompt: str) -> list[int]:
         """Ids of a prompt as one chat message."""
+        ...
+
+    def encode_chat(self, chat: Chat) -> list[int]:
+        """Ids of a chat of any length."""
         ...
 
     def encode_text(self, text: str) -> list[int]:

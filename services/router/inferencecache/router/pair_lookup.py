@@ -13,8 +13,9 @@ from inferencecache.core.index.policy import knobs_of
 from inferencecache.core.index.reason import Reason
 from inferencecache.core.index.request import RouteRequest
 from inferencecache.core.index.routing import UNANSWERED, Decision
-from inferencecache.core.index.work import NO_WORK, Assigned, AssignedWork
+from inferencecache.core.index.work import Assigned, AssignedWork
 from inferencecache.core.service import get_logger
+from inferencecache.router.lookup import account_of, believed_work
 from inferencecache.router.views import LiveFollowing, index_of
 from inferencecache.schemas.ids import AdapterId, HashScheme, ModelId, TenantId
 from inferencecache.v1alpha1.inferencecache_pb2 import LookupPDRouteRequest, LookupPDRouteResponse
@@ -76,13 +77,16 @@ class PairLookup:
         index = index_of(self._following, request.tenant, request.model)
         policy = self._following.policy(request.tenant)
         now_s = time.monotonic()
-        work = self._work.of(request.tenant, request.model, now_s) if self._work is not None else NO_WORK
+        work = believed_work(self._work, index, request, now_s)
         decision = route_pair(index, policy, topology, request, index.now_us, work)
         if decision.decode is not None:
-            self._account(request, decision, now_s, is_lfu=knobs_of(policy).lfu)
+            self._account(account_of(index, request), decision, now_s)
+            if self._credited is not None and knobs_of(policy).lfu:
+                prefill = decision.prefill
+                self._credited.add(request, prefill._replace(scores=prefill.scores[:1]))
         return decision
 
-    def _account(self, request: RouteRequest, decision: PairDecision, now_s: float, *, is_lfu: bool) -> None:
+    def _account(self, account: tuple[TenantId, ModelId], decision: PairDecision, now_s: float) -> None:
         """Prefill computes what it does not hold, decode takes over the whole prompt."""
         prefill, decode = decision.prefill, decision.decode
         if self._work is not None and decode is not None and prefill.inputs is not None:
@@ -90,6 +94,4 @@ class PairLookup:
                 (prefill.scores[0].replica, prefill.uncached_tokens),
                 (decode, prefill.inputs.tokens),
             ):
-                self._work.assign(Assigned(request.tenant, request.model, replica, tokens), now_s)
-        if self._credited is not None and is_lfu:
-            self._credited.add(request, prefill._replace(scores=prefill.scores[:1]))
+                self._work.assign(Assigned(*account, replica, tokens), now_s)

@@ -21,19 +21,19 @@ from inferencecache.core.index.probe import Probe
 from inferencecache.core.log import Log, Message, NotStoredError
 from inferencecache.core.log.subjects import PROBE_SUBJECT, InvalidIdError, partition_of, replica_subject
 from inferencecache.core.service import get_logger
+from inferencecache.router.answering import answer_requests
 from inferencecache.router.views import LiveFollowing, index_of
 from inferencecache.schemas.ids import PROBE_TENANT
+from inferencecache.schemas.layout import Layout
 from inferencecache.schemas.records import AnyRecord, Batch, Cleared, encode_batch
 from inferencecache.schemas.requests import ProbeFailure, ProbeRequest, ProbeResult
 from inferencecache.schemas.senders import ReplicaSender
+from inferencecache.schemas.unreadable import UNREADABLE
 
-QUEUE: Final = "router"
 WAIT_S: Final = 2.0
 """From the acknowledgement of the log to the view; whoever asks gives up after 5 s."""
 STORE_TIMEOUT_S: Final = 2.0
 MOST_BYTES: Final = 4096
-MOST_AT_ONCE: Final = 64
-"""Probes that are run or wait for an equal one; whoever asks for more hears nothing."""
 _POLL_S: Final = 0.005
 
 logger = get_logger("probe")
@@ -42,6 +42,7 @@ _decoder = msgspec.json.Decoder(ProbeRequest)
 
 
 class _Stored(NamedTuple):
+    layout: Layout
     partition: int
     sequence: int
 
@@ -58,21 +59,7 @@ class Probing:
 
     async def serve(self, log: Log) -> None:
         """Answer requests on NATS until cancelled, but not those that nobody waits for."""
-        running: set[asyncio.Task[None]] = set()
-        async with asyncio.TaskGroup() as group:
-
-            def asked(message: Message) -> None:
-                if not message.reply or len(running) >= MOST_AT_ONCE:
-                    return
-                task = group.create_task(self._answer_or_log(log, message))
-                running.add(task)
-                task.add_done_callback(running.discard)
-
-            subscription = await log.subscribe(PROBE_SUBJECT, asked, queue=QUEUE)
-            try:
-                await asyncio.Event().wait()
-            finally:
-                await subscription.cancel()
+        await answer_requests(log, PROBE_SUBJECT, lambda message: self._answer(log, message))
 
     @asynccontextmanager
     async def probed(self, payload: bytes) -> AsyncIterator[ProbeResult]:
@@ -92,13 +79,6 @@ class Probing:
             finally:
                 with contextlib.suppress(NotStoredError, InvalidIdError):
                     await self._append(probe, Cleared())
-
-    async def _answer_or_log(self, log: Log, message: Message) -> None:
-        """Whoever asked for what fails here hears nothing, which counts as a failure as well."""
-        try:
-            await self._answer(log, message)
-        except Exception:
-            logger.exception("probe_not_answered")
 
     async def _answer(self, log: Log, message: Message) -> None:
         async with self.probed(message.data) as result:
@@ -125,13 +105,16 @@ class Probing:
         """Append the block and wait until this router's view shows it; what went wrong, else empty.
 
         The view must contain what was appended now, since an earlier probe may have left a block behind.
-        Another router's probe of the same backend may take the block away: then it is appended again.
+        Another router's probe of the same backend may take the block away, or the layout may change: then
+        it is appended again.
         """
         pause_s = _POLL_S
         try:
             stored = await self._append(probe, *probe.records())
             give_up_s = time.monotonic() + self._wait_s
             while time.monotonic() < give_up_s:
+                if self._following.layout != stored.layout:
+                    stored = await self._append(probe, *probe.records())
                 if self._following.log_sequence(stored.partition) < stored.sequence:
                     await asyncio.sleep(_POLL_S)
                     continue
@@ -145,8 +128,8 @@ class Probing:
             return f"the log did not take the record: {error}"
         return (
             f"the record did not come back within {self._wait_s} s: it was number {stored.sequence} of the "
-            f"log of partition {stored.partition}, the router's view is at "
-            f"{self._following.log_sequence(stored.partition)}"
+            f"log of partition {stored.partition} in generation {stored.layout.generation}, which the "
+            "router's view has not reached"
         )
 
     async def _append(self, probe: Probe, *records: AnyRecord) -> _Stored:
@@ -163,7 +146,7 @@ class Probing:
             msg_id=f"{self._id}.probe.{self._sent}",
             timeout_s=STORE_TIMEOUT_S,
         )
-        return _Stored(partition, ack.sequence)
+        return _Stored(layout, partition, ack.sequence)
 
 
 def _read(payload: bytes) -> ProbeRequest | ProbeFailure:
@@ -172,7 +155,7 @@ def _read(payload: bytes) -> ProbeRequest | ProbeFailure:
         return ProbeFailure("request", f"{len(payload)} bytes are more than {MOST_BYTES}")
     try:
         request = _decoder.decode(payload)
-    except (msgspec.DecodeError, ValueError, RecursionError) as error:
+    except UNREADABLE as error:
         return ProbeFailure("request", f"the request cannot be read: {error}")
     if not (request.backend and request.model and request.hash_scheme):
         return ProbeFailure("request", "backend, model and hashScheme must not be empty")

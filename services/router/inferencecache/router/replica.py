@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine
-from typing import Any, Final
+from collections.abc import Callable
+from typing import Final
 
 from inferencecache.core.index.snapshot import UnreadableSnapshotError
 from inferencecache.core.index.view import View
@@ -13,6 +13,7 @@ from inferencecache.core.log import (
     ApiError,
     Log,
     NoAnswerError,
+    NoStreamError,
     ObjectDamagedError,
     ObjectMissingError,
     Objects,
@@ -25,11 +26,12 @@ from inferencecache.core.log.subjects import (
     partition_key,
     snapshot_request_subject,
 )
-from inferencecache.core.partitions import References, load_snapshot
+from inferencecache.core.partitions import References, Tasks
+from inferencecache.core.partitions.loading import load_snapshot
 from inferencecache.core.protocol.bases import AskSnapshot, Load, ReadRefs
 from inferencecache.core.protocol.follower import Action, Follower, Read, StopReading
 from inferencecache.core.protocol.position import Lost
-from inferencecache.core.service import get_logger
+from inferencecache.core.service import get_logger, tracing
 from inferencecache.schemas.deltas import Delta, UnreadableDeltaError, decode_delta
 from inferencecache.schemas.digests import digest_text
 from inferencecache.schemas.members import ViewedPartition
@@ -62,7 +64,7 @@ class PartitionReplica:
         self._references = References(log, self.key)
         self._objects = Objects(log, SNAPSHOTS)
         self._reader: Reader | None = None
-        self._group: asyncio.TaskGroup | None = None
+        self._tasks = Tasks()
         self._was_complete = False
         self._started_at = time.monotonic()
 
@@ -104,32 +106,26 @@ class PartitionReplica:
 
     async def run(self) -> None:
         """Follow until cancelled."""
-        async with asyncio.TaskGroup() as group:
-            self._group = group
+        async with self._tasks.running():
             self._do(self.follower.start())
             while True:
                 await asyncio.sleep(POLL_S)
                 self._do(self.follower.poll(time.monotonic()))
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        if self._group is None:
-            raise RuntimeError("a replica works only while it runs")
-        self._group.create_task(work)
-
     def _do(self, actions: list[Action]) -> None:
         for action in actions:
             match action:
                 case ReadRefs():
-                    self._spawn(self._read_refs())
+                    self._tasks.start(self._read_refs())
                 case Load():
-                    self._spawn(self._load(action.ref))
+                    self._tasks.start(self._load(action.ref))
                 case Read():
                     self._read(action.position)
                 case StopReading():
                     self._stop_reading()
                 case AskSnapshot():
                     logger.warning("snapshot_asked_for", partition=self.key)
-                    self._spawn(self._ask())
+                    self._tasks.start(self._ask())
         if self.complete != self._was_complete:
             self._was_complete = self.complete
             self._on_change()
@@ -139,6 +135,8 @@ class PartitionReplica:
             refs, _ = await self._references.read()
         except (ApiError, NoAnswerError) as error:
             logger.info("refs_not_read", partition=self.key, error=str(error))
+            if isinstance(error, NoStreamError):
+                self._on_missing()
             self._do(self.follower.refs_failed(time.monotonic()))
         else:
             self._do(self.follower.refs_read(time.monotonic(), refs))
@@ -167,7 +165,7 @@ class PartitionReplica:
             on_open=lambda pending: self._opened(reader, pending),
         )
         self._reader = reader
-        self._spawn(reader.run())
+        self._tasks.start(reader.run())
 
     def _stop_reading(self) -> None:
         if self._reader is not None:
@@ -183,9 +181,10 @@ class PartitionReplica:
         for message in messages:
             if reader is not self._reader:
                 return  # what came before this message has made the follower begin anew
-            actions = self.follower.received(
-                time.monotonic(), message.position, _decode(message.payload), message.pending
-            )
+            with tracing.received("apply delta", message.headers, {"inferencecache.partition": self.key}):
+                actions = self.follower.received(
+                    time.monotonic(), message.position, _decode(message.payload), message.pending
+                )
             if actions:
                 logger.warning("view_repaired", partition=self.key, delta=message.position.sequence)
             self._do(actions)

@@ -11,13 +11,15 @@ from collections.abc import Callable
 
 from prometheus_client import CollectorRegistry, ProcessCollector
 
-from inferencecache.core.service import HttpEndpoints, get_logger
+from inferencecache.core.kube.access import ClusterAccessError
+from inferencecache.core.service import CertificateError, HttpEndpoints, get_logger
+from inferencecache.router.gateway.port import GatewayPort
 from inferencecache.router.metrics import ServerMetrics
 from inferencecache.router.models_dir import load_models
 from inferencecache.router.server import GrpcServer
 from inferencecache.router.servicer import Servicer
 from inferencecache.router.settings import RouterSettings
-from inferencecache.router.tls import CertificateError, CertificateFiles
+from inferencecache.router.tls import certificate_files, grpc_credentials
 from inferencecache.router.tokenizing import Tokenizing
 from inferencecache.router.views import LiveFollowing
 
@@ -34,7 +36,7 @@ async def serve(
     ProcessCollector(registry=registry)
     metrics = ServerMetrics(registry)
     try:
-        credentials = CertificateFiles(*settings.tls_files).credentials() if settings.tls_files else None
+        credentials = grpc_credentials(certificate_files(*settings.tls_files)) if settings.tls_files else None
     except CertificateError as error:
         log.error("grpc_tls_load", msg=str(error))  # noqa: TRY400 - the message says all
         return 1
@@ -46,6 +48,21 @@ async def serve(
     grpc_server = GrpcServer(
         settings.grpc_address, servicer, credentials=credentials, reflection=settings.grpc_reflection
     )
+    gateway: GatewayPort | None = None
+    if settings.gateway.address is not None:
+        try:
+            gateway = GatewayPort(
+                settings.gateway.address,
+                settings.gateway,
+                servicer.lookup,
+                tokenizing,
+                settings.block_size,
+                registry,
+                credentials=credentials,
+            )
+        except ClusterAccessError as error:
+            log.error("gateway_cluster_access", msg=str(error))  # noqa: TRY400 - the message says all
+            return 1
     http = HttpEndpoints(settings.http_address, lambda: following.ready and not stop.is_set(), registry)
     metrics.up.set(1)
     stopped = asyncio.ensure_future(stop.wait())
@@ -53,7 +70,9 @@ async def serve(
     try:
         await http.start()
         await grpc_server.start()
-        running = asyncio.ensure_future(following.run(grpc_server.address))
+        if gateway is not None:
+            await gateway.start()
+        running = asyncio.ensure_future(following.run(grpc_server.address, servicer.lookup.explain))
         log.info(
             "router_started",
             grpc_address=grpc_server.address,
@@ -69,7 +88,10 @@ async def serve(
         log.info("graceful_shutdown_started")
         metrics.up.set(0)
         servicer.stop()
-        await asyncio.gather(grpc_server.stop(), http.stop())
+        stopping = [grpc_server.stop(), http.stop()]
+        if gateway is not None:
+            stopping.append(gateway.stop())
+        await asyncio.gather(*stopping)
         stopped.cancel()
         if running is not None:
             running.cancel()

@@ -7,9 +7,10 @@ from typing import Final
 import grpc
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
-from inferencecache.core.service import ListenError
+from inferencecache.core.service import ListenError, tracing
 from inferencecache.router.reflection import reflection_handlers
 from inferencecache.router.servicer import SERVICE, Servicer
+from inferencecache.router.tracing import CallTracing
 
 RECEIVE_LIMIT_BYTES: Final = 4 * 1024 * 1024
 """Largest request, after decompression [WIRE-200]."""
@@ -49,7 +50,8 @@ class GrpcServer:
 
     async def start(self) -> None:
         """Listen. Raises `ListenError` when the address cannot be had [WIRE-203]."""
-        server = grpc.aio.server(options=_OPTIONS)
+        interceptors = [CallTracing(SERVICE)] if tracing.is_tracing() else None
+        server = grpc.aio.server(options=_OPTIONS, interceptors=interceptors)
         server.add_generic_rpc_handlers((self._servicer.handler(),))
         # Its "" is SERVING from the start and it knows no other name [WIRE-220].
         health_pb2_grpc.add_HealthServicer_to_server(health.aio.HealthServicer(), server)

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 import grpc
 from prometheus_client import CollectorRegistry
 
 from inferencecache.core.index.cache_state import cache_state
+from inferencecache.core.log.inbox import MOST_IN_FLIGHT
+from inferencecache.core.service import Queue
+from inferencecache.router import ingest
 from inferencecache.router.calls import client_stream, server_stream, unary, unary_within
 from inferencecache.router.event_streams import EventStreams
 from inferencecache.router.ingest import Ingest
@@ -15,6 +19,7 @@ from inferencecache.router.lookup import Lookup
 from inferencecache.router.metric_streams import MetricStreams
 from inferencecache.router.metrics import ServerMetrics
 from inferencecache.router.pair_lookup import PairLookup
+from inferencecache.router.queue_metrics import QueueMetrics
 from inferencecache.router.rendering import Rendering
 from inferencecache.router.tokenizing import Tokenizing
 from inferencecache.router.views import LiveFollowing, index_of
@@ -51,12 +56,22 @@ class Servicer:
     ) -> None:
         self._following = following
         work, credited = following.work, following.credited
-        self._lookup = Lookup(following, metrics, block_size, work, tokenizing, credited)
+        self.lookup = Lookup(following, metrics, block_size, work, tokenizing, credited)
         self._pair_lookup = PairLookup(following, block_size, work, credited)
         self._rendering = Rendering(following.template, tokenizing, block_size)
         self._ingest = Ingest(following.publisher, following)
         self._events = EventStreams(following.tail)
         self._metric_streams = MetricStreams(registry)
+        self._tokenizing = tokenizing
+        QueueMetrics(registry, self._queues)
+
+    def _queues(self) -> Iterator[Queue]:
+        following = self._following
+        yield Queue("reports_bytes", self._ingest.waiting_bytes, ingest.MOST_WAITING_BYTES)
+        yield Queue("listener_bytes", self._events.waiting_bytes, self._events.most_waiting_bytes)
+        yield Queue("credits_accesses", following.credited.waiting, following.credited.most)
+        yield Queue("tokenizing_texts", self._tokenizing.running, self._tokenizing.slots)
+        yield Queue("nats_questions", following.publisher.in_flight, MOST_IN_FLIGHT)
 
     def stop(self) -> None:
         """End open streams with `UNAVAILABLE`, those of producers once what was read is stored [WIRE-202]."""
@@ -70,7 +85,7 @@ class Servicer:
             SERVICE,
             {
                 "RenderTemplate": unary(RenderTemplateRequest, self._rendering.answer),
-                "LookupRoute": unary_within(LookupRouteRequest, self._lookup.answer),
+                "LookupRoute": unary_within(LookupRouteRequest, self.lookup.answer),
                 "LookupPDRoute": unary(LookupPDRouteRequest, self._pair_lookup.answer),
                 "GetCacheState": unary(GetCacheStateRequest, self.get_cache_state),
                 "ReportCacheState": client_stream(CacheStateUpdate, self._ingest.report),

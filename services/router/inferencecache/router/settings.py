@@ -18,11 +18,19 @@ from inferencecache.core.service import (
     add_asset_settings,
     add_log_settings,
     add_nats_settings,
+    add_tracing_settings,
     asset_settings,
     duration,
     listen_address,
     nats_settings,
 )
+from inferencecache.router.gateway.settings import (
+    GatewaySettings,
+    add_gateway_settings,
+    gateway_settings,
+)
+from inferencecache.router.restriction import EVERYTHING, Restriction
+from inferencecache.schemas.ids import ModelId, TenantId
 
 _DESCRIPTION: Final = (
     "Answers LookupRoute: which replica of a model already has the prefix of a prompt in its cache. It "
@@ -53,6 +61,8 @@ class RouterSettings(msgspec.Struct, frozen=True):
     balanced_ranking: bool = True
     load_decay_s: float = DEFAULT_DECAY_S
     assets: AssetSettings = AssetSettings()
+    restriction: Restriction = EVERYTHING
+    gateway: GatewaySettings = GatewaySettings(None)
 
 
 def read_settings(
@@ -108,8 +118,30 @@ def read_settings(
             "--load-decay",
             default="10s",
             parse=_load_decay,
-            help="Time in which assigned work falls to 1/e: about how long it keeps an engine busy.",
+            help="Time in which assigned work falls to 1/e: about how long it keeps an engine busy. Routers "
+            "tell each other of it every hundredth of this time.",
         )
+    with parser.section(
+        "part of the fleet",
+        "A router serves every tenant and model unless it is restricted. Lookups about anything else then "
+        "get NO_HINT, and it answers no functional probes; reports are taken for all. It holds those "
+        "partitions that may have what it serves, each of them whole, since a part of one cannot be checked "
+        "against its owner's digest. So memory is saved only when both are given: with one of them any "
+        "partition may have it.",
+    ):
+        parser.setting(
+            "--tenants",
+            default="",
+            parse=_names,
+            help="Serve only these tenants, separated by commas; empty for all.",
+        )
+        parser.setting(
+            "--models",
+            default="",
+            parse=_names,
+            help="Serve only these models, separated by commas; empty for all.",
+        )
+    add_gateway_settings(parser)
     with parser.section("health and metrics"):
         parser.setting(
             "--http-bind-address",
@@ -125,6 +157,7 @@ def read_settings(
             "index is complete lookups answer NO_HINT.",
         )
     add_log_settings(parser)
+    add_tracing_settings(parser)
     parser.check(_check_tls)
     args = parser.parse_args(arguments)
     files = (Path(args.tls_cert_file), Path(args.tls_key_file)) if args.tls_cert_file else None
@@ -142,6 +175,8 @@ def read_settings(
         balanced_ranking=args.balanced_ranking,
         load_decay_s=args.load_decay,
         assets=asset_settings(args),
+        restriction=Restriction(frozenset(map(TenantId, args.tenants)), frozenset(map(ModelId, args.models))),
+        gateway=gateway_settings(args),
     )
 
 
@@ -158,6 +193,14 @@ def _block_size(text: str) -> int:
     except ValueError:
         raise ValueError(f"{text!r} is not a whole number of tokens") from None
     return size if size > 0 else DEFAULT_BLOCK_SIZE
+
+
+def _names(text: str) -> tuple[str, ...]:
+    """Names separated by commas; the empty text is none."""
+    names = tuple(name.strip() for name in text.split(",")) if text.strip() else ()
+    if not all(names):
+        raise ValueError(f"{text!r} has an empty name; separate names by single commas")
+    return names
 
 
 def _load_decay(text: str) -> float:

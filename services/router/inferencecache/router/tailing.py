@@ -23,13 +23,13 @@ logger = get_logger("router")
 async def tail_of_events(
     log: Log, layout: Layout, deliver: Deliver, on_lost: Callable[[], None]
 ) -> AsyncIterator[None]:
-    """While entered, `deliver` gets what is appended to any partition; a reconnect leaves no hole.
+    """While entered, `deliver` gets what is appended to any partition of any generation; a reconnect leaves
+    no hole.
 
     `on_lost` is called when a stream was cut below its reader, or is another one. Raises `TailError`.
     """
 
-    async def follow(partition: int, opened: asyncio.Event) -> None:
-        stream = events_stream(layout.generation, partition)
+    async def follow(stream: str, opened: asyncio.Event) -> None:
         reader = Reader(
             log, stream, Start.NEW, deliver, _lost, name="observe", on_open=lambda _: opened.set()
         )
@@ -39,12 +39,16 @@ async def tail_of_events(
             logger.exception("event_tail_failed", stream=stream)
         on_lost()
 
-    opened = [asyncio.Event() for _ in range(layout.partitions)]
-    tasks = [asyncio.create_task(follow(number, event)) for number, event in enumerate(opened)]
+    opened = {
+        events_stream(each.generation, partition): asyncio.Event()
+        for each in layout.generations
+        for partition in range(each.partitions)
+    }
+    tasks = [asyncio.create_task(follow(stream, event)) for stream, event in opened.items()]
     try:
         try:
             async with asyncio.timeout(OPEN_LIMIT_S):
-                for event in opened:
+                for event in opened.values():
                     await event.wait()
         except TimeoutError:
             raise TailError("the event log cannot be read at the moment") from None

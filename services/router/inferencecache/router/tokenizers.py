@@ -13,6 +13,7 @@ from typing import Final
 
 from tokenizers import Tokenizer
 
+from inferencecache.core.gateway import Chat
 from inferencecache.router.chat_template import ChatTemplate, read_chat_template
 
 TOKENIZER_FILE: Final = "tokenizer.json"
@@ -45,6 +46,12 @@ class ModelTokenizer:
         if self._chat_template is None:
             raise NoChatTemplateError
         return self._encode(self._chat_template.render(prompt), add_special_tokens=False)
+
+    def encode_chat(self, chat: Chat) -> list[int]:
+        """Ids of a whole chat, as `encode_prompt` of one message."""
+        if self._chat_template is None:
+            raise NoChatTemplateError
+        return self._encode(self._chat_template.render_chat(chat), add_special_tokens=False)
 
     def encode_text(self, text: str) -> list[int]:
         """Ids of a text as engines encode a completion's prompt: as it is, with special tokens."""

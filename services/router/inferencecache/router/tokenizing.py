@@ -11,8 +11,10 @@ import asyncio
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
+from functools import partial
 from typing import Final, NamedTuple
 
+from inferencecache.core.gateway import Chat
 from inferencecache.core.index.request import MAX_TOKENS
 from inferencecache.core.service import get_logger
 from inferencecache.router.models_dir import PromptTokenizer, is_model_id
@@ -26,7 +28,7 @@ DEFAULT_LIMIT_S: Final = 5.0
 
 log = get_logger("tokenizers")
 
-_Encode = Callable[[str], list[int]]
+_Encode = Callable[[], list[int]]
 
 
 class Refusal(Enum):
@@ -59,6 +61,10 @@ class Tokenizing:
         self._reported: set[tuple[str, str]] = set()
 
     @property
+    def slots(self) -> int:
+        return self._slots
+
+    @property
     def running(self) -> int:
         """Slots that are taken now."""
         return self._running
@@ -66,22 +72,28 @@ class Tokenizing:
     async def prompt(self, model: str, prompt: str, limit_s: float | None = None) -> Tokenized:
         """Tokens of a prompt as one chat message, within `limit_s` seconds or the default limit."""
         tokenizer = self._model(model)
-        encode = None if tokenizer is None else tokenizer.encode_prompt
-        return await self._tokenize(model, encode, prompt, limit_s)
+        encode = None if tokenizer is None else partial(tokenizer.encode_prompt, prompt)
+        return await self._tokenize(model, encode, _is_too_large(prompt), limit_s)
+
+    async def chat(self, model: str, chat: Chat, size: int, limit_s: float | None = None) -> Tokenized:
+        """Tokens of a chat that came in a body of `size` bytes."""
+        tokenizer = self._model(model)
+        encode = None if tokenizer is None else partial(tokenizer.encode_chat, chat)
+        return await self._tokenize(model, encode, size > MAX_TEXT_BYTES, limit_s)
 
     async def text(self, model: str, text: str, limit_s: float | None = None) -> Tokenized:
         """Tokens of a text as it is, as for a completion."""
         tokenizer = self._model(model)
-        encode = None if tokenizer is None else tokenizer.encode_text
-        return await self._tokenize(model, encode, text, limit_s)
+        encode = None if tokenizer is None else partial(tokenizer.encode_text, text)
+        return await self._tokenize(model, encode, _is_too_large(text), limit_s)
 
     def _model(self, model: str) -> PromptTokenizer | None:
         return self._models.get(model) if is_model_id(model) else None
 
     async def _tokenize(
-        self, model: str, encode: _Encode | None, text: str, limit_s: float | None
+        self, model: str, encode: _Encode | None, is_too_large: bool, limit_s: float | None
     ) -> Tokenized:
-        if _is_too_large(text):
+        if is_too_large:
             return Tokenized(refusal=Refusal.TOO_LARGE)
         if self._running >= self._slots:
             return Tokenized(refusal=Refusal.BUSY)
@@ -92,7 +104,7 @@ class Tokenizing:
             return Tokenized(refusal=Refusal.TIMED_OUT)
         try:
             async with asyncio.timeout(limit_s):
-                tokens = await self._start(encode, text)
+                tokens = await self._start(encode)
         except TimeoutError:
             return Tokenized(refusal=Refusal.TIMED_OUT)
         if isinstance(tokens, BaseException):
@@ -104,7 +116,7 @@ class Tokenizing:
             return Tokenized(refusal=Refusal.TOO_MANY_TOKENS)
         return Tokenized(tokens)
 
-    def _start(self, encode: _Encode, text: str) -> asyncio.Future[list[int] | BaseException]:
+    def _start(self, encode: _Encode) -> asyncio.Future[list[int] | BaseException]:
         """Take a slot and start a thread, a daemon: a tokenizer that hangs must not keep the process."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[list[int] | BaseException] = loop.create_future()
@@ -116,7 +128,7 @@ class Tokenizing:
 
         def work() -> None:
             try:
-                outcome: list[int] | BaseException = encode(text)
+                outcome: list[int] | BaseException = encode()
             except BaseException as error:  # noqa: BLE001 - the library's panics are no Exception
                 outcome = error
             try:

@@ -6,7 +6,7 @@ view replaced, only between calls, so one call sees one state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -17,12 +17,16 @@ from inferencecache.core.index.work import AssignedWork
 from inferencecache.core.log import PubAck, StreamMessage
 from inferencecache.core.log.subjects import partitions_of
 from inferencecache.core.templates import Template
+from inferencecache.schemas.explanations import Explanation
 from inferencecache.schemas.ids import ModelId, TenantId
 from inferencecache.schemas.layout import Layout
 from inferencecache.schemas.policy import ResolvedPolicy
 from inferencecache.schemas.topologies import ResolvedTopology
+from inferencecache.v1alpha1.inferencecache_pb2 import LookupRouteRequest
 
 Deliver = Callable[[list[StreamMessage]], None]
+Explain = Callable[[LookupRouteRequest], Awaitable[Explanation]]
+"""Why a lookup would be answered as it would."""
 
 
 class EventLog(Protocol):
@@ -31,6 +35,11 @@ class EventLog(Protocol):
     @property
     def payload_limit(self) -> int:
         """Largest message in bytes."""
+        ...
+
+    @property
+    def in_flight(self) -> int:
+        """Publishes and requests that wait for an answer."""
         ...
 
     async def publish(
@@ -49,12 +58,23 @@ class Following(Protocol):
 
     @property
     def layout(self) -> Layout | None:
-        """The layout that `views` have and that producers' records are sent by; `None` until it is read."""
+        """The layout that `views` have; `None` until one is read."""
+        ...
+
+    @property
+    def newest_layout(self) -> Layout | None:
+        """The layout that producers' records are sent by; it is ahead of `layout` while views are built."""
+        ...
+
+    def serves(self, tenant: TenantId, model: ModelId) -> bool:
+        """Whether this router answers for them; for anything else it has no index."""
         ...
 
     @property
     def views(self) -> Sequence[IndexView]:
-        """One view for each partition of the layout, at its number; an empty one until it is loaded."""
+        """One view for each partition of the layout, at its number; an empty one until it is loaded, and for
+        a partition that is not followed.
+        """
         ...
 
     @property
@@ -118,10 +138,11 @@ class LiveFollowing(Following, Protocol):
         """
         ...
 
-    async def run(self, grpc_address: str) -> None:
+    async def run(self, grpc_address: str, explain: Explain | None = None) -> None:
         """Reach NATS and follow until cancelled. Raises only what the process cannot survive.
 
-        `grpc_address` is where the router serves, for its entry among the members.
+        `grpc_address` is where the router serves, for its entry among the members. `explain` answers those
+        who ask over NATS why.
         """
         ...
 
@@ -130,10 +151,10 @@ def index_of(following: Following, tenant: TenantId, model: ModelId) -> JoinedVi
     """The index as far as it concerns one (tenant, model).
 
     It is empty while a partition of it is not proven: no hint is better than one from a state that
-    nobody knows. Other partitions answer on.
+    nobody knows. Other partitions answer on. It is empty, too, for what this router does not serve.
     """
     layout = following.layout
-    if layout is None or not following.complete:
+    if layout is None or not following.complete or not following.serves(tenant, model):
         return NOTHING
     views = following.views
     partitions = partitions_of(tenant, model, layout)
