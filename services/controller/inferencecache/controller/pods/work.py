@@ -1,0 +1,15 @@
+"""All work on pods but what belongs to passes over backends."""
+
+from __future__ import annotations
+
+from inferencecache.controller.operating import Operating, Work
+from inferencecache.controller.pods.departing import Departing
+from inferencecache.controller.pods.engine_events import EnginePodEvents
+
+
+def pods_work(operating: Operating) -> Work:
+    """Over the means of an operation."""
+    departing = Departing(operating.log)
+    operating.observed.on_change(departing.changed)
+    operating.on_layout(departing.laid_out)
+    return Work(reconcilers=(EnginePodEvents(operating),), projections=(), background=(departing.run,))
