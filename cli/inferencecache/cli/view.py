@@ -49,7 +49,8 @@ class RunView:
 
     def __rich__(self) -> RenderableType:
         beside = Table.grid(padding=(0, 4))
-        beside.add_row(self._engines(), Group(self._routers(), self._agreement(), Text(), self._reasons()))
+        right = Group(self._routers(), self._agreement(), Text(), self._indexers(), Text(), self._reasons())
+        beside.add_row(self._engines(), right)
         figures = self._figures
         return Panel(
             Group(self._groups(), Text(), beside),
@@ -75,28 +76,28 @@ class RunView:
         )
 
     def _groups(self) -> Table:
-        table = _table("", "prompt tokens from cache", "", "last 10 s", "TTFT p50", "p99", "turns", "skew")
-        table.columns[1].justify = "left"
-        table.add_row(*_group_row("with hints", self._figures.hinted, "green"))
-        table.add_row(*_group_row("round robin", self._figures.control, "yellow"))
-        return table
+        made = table("", "prompt tokens from cache", "", "last 10 s", "TTFT p50", "p99", "turns", "skew")
+        made.columns[1].justify = "left"
+        made.add_row(*_group_row("with hints", self._figures.hinted, "green"))
+        made.add_row(*_group_row("round robin", self._figures.control, "yellow"))
+        return made
 
     def _engines(self) -> Table:
-        table = _table("engine", "turns", "in flight")
+        made = table("engine", "turns", "in flight")
         for pool, figures in (
             (self._run.hinted, self._figures.hinted),
             (self._run.control, self._figures.control),
         ):
             for engine in pool.engines:
                 turns, in_flight = figures.requests_by_engine[engine.name], pool.outstanding[engine.name]
-                table.add_row(engine.name, str(turns), str(in_flight))
-        return table
+                made.add_row(engine.name, str(turns), str(in_flight))
+        return made
 
     def _reasons(self) -> Table:
-        table = _table("reason code", "lookups")
+        made = table("reason code", "lookups")
         for code, count in self._figures.reasons.most_common():
-            table.add_row(code, str(count))
-        return table
+            made.add_row(code, str(count))
+        return made
 
     def _agreement(self) -> Text:
         agreement = self._figures.agreement
@@ -105,25 +106,36 @@ class RunView:
         counts = f"views compared: {agreement.compared}, different: {agreement.different}"
         return Text(counts, style="bold red" if agreement.different else "dim")
 
+    def _indexers(self) -> Table:
+        made = table("indexer", "partitions owned", "lag")
+        for name, indexer in self._figures.indexers.items():
+            if indexer is None:
+                made.add_row(name, "-", "-")
+                continue
+            lag = "-" if indexer.lag_s is None else f"{indexer.lag_s:.1f} s"
+            made.add_row(name, f"{indexer.owned} of {indexer.partitions}", lag)
+        return made
+
     def _routers(self) -> Table:
-        table = _table("router", "events visible after p50", "p99", "view age")
+        made = table("router", "events visible after p50", "p99", "view age")
         for name, delays in self._figures.visible_s.items():
             age = self._figures.view_age_s[name]
-            table.add_row(
+            made.add_row(
                 name,
                 f"{1000 * quantile(delays, 0.5):.0f} ms" if delays else "-",
                 f"{1000 * quantile(delays, 0.99):.0f} ms" if delays else "-",
                 "-" if age is None else f"{age:.1f} s",
             )
-        return table
+        return made
 
 
-def _table(first: str, *others: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    table.add_column(first, no_wrap=True)
+def table(first: str, *others: str) -> Table:
+    """Names on the left, numbers on the right."""
+    made = Table(box=None, pad_edge=False)
+    made.add_column(first, no_wrap=True)
     for heading in others:
-        table.add_column(heading, justify="right", no_wrap=True)
-    return table
+        made.add_column(heading, justify="right", no_wrap=True)
+    return made
 
 
 def _group_row(name: str, figures: GroupFigures, colour: str) -> tuple[RenderableType, ...]:

@@ -41,7 +41,11 @@ async def serve(settings: argparse.Namespace, crash: Callable[[], NoReturn]) -> 
             buffer_steps=settings.buffer_steps,
             replay_topic=settings.replay_topic == "true",
             faults=Faults(
-                settings.skip_sequence, settings.lose_live, settings.replay_delay, settings.replay_cut
+                settings.skip_sequence,
+                settings.lose_live,
+                settings.replay_delay,
+                settings.replay_cut,
+                settings.first_sequence,
             ),
         )
     except zmq.ZMQError as error:

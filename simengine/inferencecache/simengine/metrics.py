@@ -50,7 +50,11 @@ class VllmCollector(Collector):
         yield self._counter("prompt_tokens", "Prompt tokens processed.", counters.prompt_tokens)
         yield self._counter("generation_tokens", "Tokens generated.", counters.generation_tokens)
         yield self._counter("request_success", "Requests that ended.", counters.finished)
-        size = {"block_size": str(cache.block_size), "num_gpu_blocks": str(cache.capacity)}
+        size = {
+            "block_size": str(cache.block_size),
+            "enable_prefix_caching": "True",
+            "num_gpu_blocks": str(cache.capacity),
+        }
         yield _gauge(
             "vllm:cache_config_info", "Size of the cache; the value is 1.", 1, {**self._labels, **size}
         )

@@ -35,6 +35,8 @@ class Faults(NamedTuple):
     """A replay request waits so long for its answer."""
     replay_cut: int = 0
     """A replay stops after so many messages, without its end marker."""
+    begins_at: int = 0
+    """Number of the process's first message."""
 
 
 NO_FAULTS: Final = Faults()
@@ -43,9 +45,9 @@ NO_FAULTS: Final = Faults()
 class ReplayBuffer:
     """The last messages with their numbers."""
 
-    def __init__(self, steps: int) -> None:
+    def __init__(self, steps: int, next_sequence: int = 0) -> None:
         self._messages: deque[tuple[int, bytes]] = deque(maxlen=steps)
-        self.next_sequence = 0
+        self.next_sequence = next_sequence
 
     def append(self, payload: bytes) -> bytes:
         """Keep a message and return its number in wire form, 8 bytes big-endian."""
@@ -83,7 +85,7 @@ class EventSockets:
         self._sent = 0
         self._replay_topic = replay_topic
         self._buffer_steps = buffer_steps
-        self._buffer = ReplayBuffer(buffer_steps)
+        self._buffer = ReplayBuffer(buffer_steps, faults.begins_at)
         self._context = zmq.Context()
         self._pub: zmq.Socket[bytes] | None = None
         self._replay: zmq.asyncio.Socket | None = None

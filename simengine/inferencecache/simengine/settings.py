@@ -85,6 +85,8 @@ def parser() -> argparse.ArgumentParser:
     add_fault = faults.add_argument
     add_fault("--skip-sequence", default=0, type=_count, metavar="N",
         help="after each N messages take a number and never send it; 0: never (default 0)")  # fmt: skip
+    add_fault("--first-sequence", default=0, type=_count, metavar="N",
+        help="number of the first message, which engines give 0 (default 0)")  # fmt: skip
     add_fault("--lose-live", default=0, type=_count, metavar="N",
         help="each Nth message is not sent live, but can be replayed; 0: none (default 0)")  # fmt: skip
     add_fault("--replay-delay", default=0.0, type=_pause, metavar="TIME",

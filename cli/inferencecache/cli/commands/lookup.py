@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 import asyncio
-import json as json_format
 import sys
-from pathlib import Path
 from typing import Annotated, Any
 
 import grpc
 import grpc.aio
+import msgspec
 import typer
-from rich.console import Console
 from rich.table import Table
+from rich.text import Text
 
+from inferencecache.cli.connected import failed
+from inferencecache.cli.explanation import NotExplainedError, ask, show
+from inferencecache.cli.form import Form, console_of_answers, takes_form, write_json
+from inferencecache.cli.nats import takes_nats
+from inferencecache.cli.prompts import hash_chain, hash_of, token_ids
+from inferencecache.cli.router import RouterSettings, channel_to, takes_router
+from inferencecache.core.index.request import MAX_TOKENS
+from inferencecache.core.log import NoAnswerError, NotConnectedError
+from inferencecache.core.service import NatsSettings, configure_logging
 from inferencecache.v1alpha1 import inferencecache_pb2 as pb
 from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheStub
 
 
+@takes_nats
+@takes_router
+@takes_form()
 def lookup(
     tokens: Annotated[
         str | None, typer.Option(help="Token ids of the prompt: 1,2,7..9 or @FILE with them.")
@@ -33,10 +44,22 @@ def lookup(
     tenant: Annotated[str, typer.Option(help="Tenant; by convention the namespace of the engines.")] = "demo",
     scheme: Annotated[str, typer.Option(help="Hash scheme of the engines: vllm or sglang.")] = "vllm",
     adapter: Annotated[str, typer.Option(help="LoRA adapter; empty is the base model.")] = "",
-    block_size: Annotated[int, typer.Option(min=1, help="Tokens a block, used with --hashes.")] = 16,
-    router: Annotated[str, typer.Option(help="Address of a router.")] = "127.0.0.1:9090",
+    block_size: Annotated[
+        int, typer.Option(min=1, max=MAX_TOKENS, help="Tokens a block, used with --hashes.")
+    ] = 16,
     timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the answer.")] = 5.0,
-    json: Annotated[bool, typer.Option("--json", help="Print the answer as one JSON object.")] = False,
+    explain: Annotated[
+        bool,
+        typer.Option(
+            "--explain",
+            help="Ask any one router, over NATS, why: every replica with each factor of its score, the work "
+            "it was assigned lately, and the policy in force. It counts as no lookup.",
+        ),
+    ] = False,
+    *,
+    output: Form,
+    router: RouterSettings,
+    nats: NatsSettings,
 ) -> None:
     """Ask a router which engines hold the beginning of a prompt.
 
@@ -47,65 +70,62 @@ def lookup(
     Try:
       inferencecache lookup --tokens 1..80
       inferencecache lookup --tokens @prompt.txt --tenant demo --model demo-model --json
+      inferencecache lookup --tokens 1..80 --explain
     """  # noqa: D301 - click takes \b for: keep these lines as they are
-    request = pb.LookupRouteRequest(
-        model_id=model, tenant_id=tenant, hash_scheme=scheme, adapter_id=adapter, prompt_text=text or ""
-    )
+    try:
+        request = pb.LookupRouteRequest(
+            model_id=model, tenant_id=tenant, hash_scheme=scheme, adapter_id=adapter, prompt_text=text or ""
+        )
+    except UnicodeEncodeError:
+        raise typer.BadParameter("the arguments are not UTF-8; see the locale of this terminal") from None
     if sum(form is not None for form in (tokens, hashes, text, prefix_hash)) != 1:
         raise typer.BadParameter(
             "give the prompt in exactly one form: --tokens, --hashes, --prefix-hash or --text"
         )
     if tokens is not None:
-        request.token_ids.extend(_token_ids(tokens))
+        request.token_ids.extend(token_ids(tokens, "--tokens"))
     if hashes is not None:
-        chain = [_hex(item, "--hashes") for item in hashes.replace(",", " ").split()]
+        chain = hash_chain(hashes, "--hashes")
         request.block_hashes.extend(chain)
         request.block_token_counts.extend([block_size] * len(chain))
     if prefix_hash is not None:
-        request.prefix_hash = _hex(prefix_hash, "--prefix-hash")
+        request.prefix_hash = hash_of(prefix_hash, "--prefix-hash")
+    if explain:
+        _explain(nats, request, timeout, as_json=output is Form.JSON)
+        return
     try:
         answer = asyncio.run(_ask(router, request, timeout))
     except grpc.aio.AioRpcError as error:
         reason = f"{error.code().name}: {error.details()}"
-        typer.echo(f"inferencecache lookup: no answer from {router} ({reason}); set --router", err=True)
-        raise typer.Exit(1) from None
-    if json:
-        sys.stdout.write(json_format.dumps(_document(answer)) + "\n")
+        raise failed("lookup", f"no answer from {router.address} ({reason}); set --router") from None
+    if output is Form.JSON:
+        write_json(_document(answer))
     else:
         _show(answer)
 
 
-async def _ask(router: str, request: pb.LookupRouteRequest, timeout_s: float) -> pb.LookupRouteResponse:
-    async with grpc.aio.insecure_channel(router) as channel:
+def _explain(nats: NatsSettings, request: pb.LookupRouteRequest, timeout_s: float, *, as_json: bool) -> None:
+    configure_logging("text", "error")
+    try:
+        explanation = asyncio.run(ask(nats, request, timeout_s))
+    except (NotConnectedError, NotExplainedError) as error:
+        raise failed("lookup", error) from None
+    except NoAnswerError:
+        raise failed("lookup", f"no router explains at {nats.address}; check --nats-url") from None
+    if as_json:
+        sys.stdout.write(msgspec.json.encode(explanation).decode() + "\n")
+    else:
+        show(explanation, console_of_answers())
+
+
+async def _ask(
+    router: RouterSettings, request: pb.LookupRouteRequest, timeout_s: float
+) -> pb.LookupRouteResponse:
+    async with channel_to(router) as channel:
         answer: pb.LookupRouteResponse = await InferenceCacheStub(channel).LookupRoute(
             request, timeout=timeout_s
         )
         return answer
-
-
-def _token_ids(text: str) -> list[int]:
-    if text.startswith("@"):
-        try:
-            text = Path(text[1:]).read_text()
-        except OSError as error:
-            raise typer.BadParameter(f"--tokens: cannot read {text[1:]}: {error.strerror}") from None
-    ids: list[int] = []
-    for item in text.replace(",", " ").split():
-        first, dots, last = item.partition("..")
-        try:
-            ids += range(int(first), int(last) + 1) if dots else [int(first)]
-        except ValueError:
-            raise typer.BadParameter("--tokens: write whole numbers or ranges, as in 1,2,7..9") from None
-    if not ids or not all(0 <= token < 2**32 for token in ids):
-        raise typer.BadParameter("--tokens: write one or more numbers from 0 to 4294967295")
-    return ids
-
-
-def _hex(text: str, option: str) -> bytes:
-    try:
-        return bytes.fromhex(text)
-    except ValueError:
-        raise typer.BadParameter(f"{option}: {text!r} is not hexadecimal") from None
 
 
 def _document(answer: pb.LookupRouteResponse) -> dict[str, Any]:
@@ -128,8 +148,10 @@ def _document(answer: pb.LookupRouteResponse) -> dict[str, Any]:
 
 
 def _show(answer: pb.LookupRouteResponse) -> None:
-    console = Console(highlight=False)
-    console.print(f"[bold]{answer.reason_code}[/bold]  ({answer.lookup_latency_us} µs in the router)")
+    console = console_of_answers()
+    console.print(
+        Text.assemble((answer.reason_code, "bold"), f"  ({answer.lookup_latency_us} µs in the router)")
+    )
     if not answer.replica_scores:
         return
     table = Table(box=None, pad_edge=False)

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
-from collections.abc import Awaitable, Callable
 from enum import Enum
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated
 
 import typer
-from rich.console import Console
 
+from inferencecache.cli.connected import failed, over_nats
+from inferencecache.cli.form import Form, console_of_answers, takes_form
 from inferencecache.cli.nats import takes_nats
-from inferencecache.cli.policies.files import UnusableFilesError, read_files
+from inferencecache.cli.options import seconds
+from inferencecache.cli.policies.files import POLICY_KINDS, UnusableFilesError, read_files
 from inferencecache.cli.policies.report import (
     as_json,
     as_yaml,
@@ -22,13 +22,9 @@ from inferencecache.cli.policies.report import (
     show_changes,
 )
 from inferencecache.cli.policies.store import Change, PolicyError, PolicyStore, effects_of
-from inferencecache.core.log import Log, NoAnswerError, NotConnectedError, NotStoredError
-from inferencecache.core.log.jetstream import ApiError
-from inferencecache.core.log.subjects import InvalidIdError
-from inferencecache.core.service import NatsSettings, configure_logging, duration
-from inferencecache.schemas.resources import KINDS, AnyResource, Kind, ResourceRef, find_kind
-
-CONNECT_S: Final = 5.0
+from inferencecache.core.log import Log
+from inferencecache.core.service import NatsSettings
+from inferencecache.schemas.resources import AnyResource, Kind, ResourceRef, find_kind
 
 policy_app = typer.Typer(
     name="policy",
@@ -46,13 +42,6 @@ class Output(Enum):
     TABLE = "table"
     JSON = "json"
     YAML = "yaml"
-
-
-class Written(Enum):
-    """Forms of the answer of a command that writes."""
-
-    TABLE = "table"
-    JSON = "json"
 
 
 _Files = Annotated[
@@ -78,11 +67,11 @@ _Wait = Annotated[
         help="How long to wait until all routers run the new set, as in 10s; exit code 1 after that.",
     ),
 ]
-_WrittenAs = Annotated[Written, typer.Option("--output", "-o", help="Form of the answer.")]
 
 
 @policy_app.command()
 @takes_nats
+@takes_form()
 def apply(
     file: _Files = None,
     wait: _Wait = "0",
@@ -90,8 +79,8 @@ def apply(
         bool, typer.Option("--dry-run", help="Check the files and say what would change, without writing.")
     ] = False,
     take_over: _TakeOver = False,
-    output: _WrittenAs = Written.TABLE,
     *,
+    output: Form,
     nats: NatsSettings,
 ) -> None:
     """Put objects from files in force.
@@ -99,53 +88,50 @@ def apply(
     Every object is checked first, as a cluster would; if anything is wrong, nothing is written and every
     problem is named with its field. Objects that were applied before and are not in the files stay.
 
+    A tenant's quota is about the whole index. With several partitions each has a part of it, by demand, and
+    the parts together are never more; it takes some seconds until room has moved where it is needed.
+
+    \b
     Try:
-
-        inferencecache policy apply -f policy.yaml --wait 10s
-
-        inferencecache policy get -o yaml > all.yaml, edit, then inferencecache policy apply -f all.yaml
-    """
-    limit_s = _seconds(wait)
+      inferencecache policy apply -f policy.yaml --wait 10s
+      inferencecache policy get -o yaml > all.yaml
+      inferencecache policy apply -f all.yaml --dry-run
+    """  # noqa: D301 - click takes \b for: keep these lines as they are
+    limit_s = seconds(wait, "--wait")
     if not file:
         raise typer.BadParameter("give at least one -f FILE")
     try:
         resources = read_files(file)
     except UnusableFilesError as error:
-        raise _failed(error, "apply") from None
+        raise failed("policy apply", error) from None
     if not resources:
         raise typer.BadParameter(f"there is no object in {', '.join(map(str, file))}")
 
-    async def work(store: PolicyStore) -> int:
+    async def work(log: Log) -> int:
+        store = PolicyStore(log)
         changes, revision = await store.apply(resources, take_over=take_over, dry_run=dry_run)
         return await _say(store, changes, revision, 0.0 if dry_run else limit_s, output)
 
-    raise typer.Exit(_run(nats, "apply", work))
+    raise typer.Exit(over_nats(nats, "policy apply", work))
 
 
 @policy_app.command()
 @takes_nats
+@takes_form(Output, "table; json: the set in force and all objects; yaml: objects to apply again.")
 def get(
     kind: Annotated[str | None, typer.Argument(help="Only objects of this kind, as in cachepolicy.")] = None,
     name: Annotated[str | None, typer.Argument(help="Only this one: NAMESPACE/NAME.")] = None,
-    output: Annotated[
-        Output,
-        typer.Option(
-            "--output",
-            "-o",
-            help="table; json: the set in force and all objects; yaml: objects to apply again.",
-        ),
-    ] = Output.TABLE,
     *,
+    output: Output,
     nats: NatsSettings,
 ) -> None:
     """Show the objects that are kept and what is in force of them.
 
+    \b
     Try:
-
-        inferencecache policy get
-
-        inferencecache policy get cachepolicy team-a/lookup -o yaml
-    """
+      inferencecache policy get
+      inferencecache policy get cachepolicy team-a/lookup -o yaml
+    """  # noqa: D301 - click takes \b for: keep these lines as they are
     wanted_kind = None if kind is None else _kind(kind)
     wanted = None if name is None or wanted_kind is None else _ref(wanted_kind, name)
 
@@ -154,7 +140,8 @@ def get(
             return resource.ref == wanted
         return wanted_kind is None or isinstance(resource, wanted_kind.struct)
 
-    async def work(store: PolicyStore) -> int:
+    async def work(log: Log) -> int:
+        store = PolicyStore(log)
         contents, routers = await store.read(), await store.routers()
         resources = [resource for resource in contents.resources if is_wanted(resource)]
         if wanted is not None and not resources:
@@ -165,33 +152,33 @@ def get(
             case Output.YAML:
                 sys.stdout.write(as_yaml(resources) if resources else "")
             case Output.TABLE:
-                show(contents, resources, routers, _console())
+                show(contents, resources, routers, console_of_answers())
         return 0
 
-    raise typer.Exit(_run(nats, "get", work))
+    raise typer.Exit(over_nats(nats, "policy get", work))
 
 
 @policy_app.command()
 @takes_nats
+@takes_form()
 def delete(
     kind: Annotated[str | None, typer.Argument(help="Kind of the object, as in cachepolicy.")] = None,
     name: Annotated[str | None, typer.Argument(help="The object: NAMESPACE/NAME.")] = None,
     file: _Files = None,
     wait: _Wait = "0",
     take_over: _TakeOver = False,
-    output: _WrittenAs = Written.TABLE,
     *,
+    output: Form,
     nats: NatsSettings,
 ) -> None:
     """Delete an object, or those of files; tenants that it was about go back to the defaults.
 
+    \b
     Try:
-
-        inferencecache policy delete cachepolicy team-a/lookup
-
-        inferencecache policy delete -f policy.yaml
-    """
-    limit_s = _seconds(wait)
+      inferencecache policy delete cachepolicy team-a/lookup
+      inferencecache policy delete -f policy.yaml
+    """  # noqa: D301 - click takes \b for: keep these lines as they are
+    limit_s = seconds(wait, "--wait")
     if (kind is not None and name is not None) == bool(file) or (kind is None) != (name is None):
         raise typer.BadParameter("give either KIND NAMESPACE/NAME or -f FILE")
     try:
@@ -199,62 +186,33 @@ def delete(
             [resource.ref for resource in read_files(file)] if file else [_ref(_kind(kind or ""), name or "")]
         )
     except UnusableFilesError as error:
-        raise _failed(error, "delete") from None
+        raise failed("policy delete", error) from None
 
-    async def work(store: PolicyStore) -> int:
+    async def work(log: Log) -> int:
+        store = PolicyStore(log)
         changes, revision = await store.delete(refs, take_over=take_over)
         return await _say(store, changes, revision, limit_s, output)
 
-    raise typer.Exit(_run(nats, "delete", work))
+    raise typer.Exit(over_nats(nats, "policy delete", work))
 
 
-async def _say(
-    store: PolicyStore, changes: list[Change], revision: int, limit_s: float, output: Written
-) -> int:
+async def _say(store: PolicyStore, changes: list[Change], revision: int, limit_s: float, output: Form) -> int:
     refs = {change.ref for change in changes}
     effects = [effect for effect in effects_of(await store.read()) if effect.ref in refs]
-    if output is Written.JSON:
+    if output is Form.JSON:
         sys.stdout.write(changes_as_json(changes, revision, effects) + "\n")
     else:
-        show_changes(changes, revision, effects, _console())
+        show_changes(changes, revision, effects, console_of_answers())
     behind = await store.wait_for_routers(revision, limit_s) if limit_s > 0 else []
     for router in behind:
         typer.echo(f"router {router.id} runs revision {router.revision}, not yet {revision}", err=True)
     return 1 if behind else 0
 
 
-def _run(nats: NatsSettings, command: str, work: Callable[[PolicyStore], Awaitable[int]]) -> int:
-    async def connected() -> int:
-        log = await Log.connect(nats, name=f"inferencecache policy {command}", timeout_s=CONNECT_S)
-        try:
-            return await work(PolicyStore(log))
-        finally:
-            await log.close()
-
-    configure_logging("text", "error")
-    try:
-        return asyncio.run(connected())
-    except (
-        ApiError,
-        InvalidIdError,
-        NoAnswerError,
-        NotConnectedError,
-        NotStoredError,
-        PolicyError,
-    ) as error:
-        raise _failed(error, command) from None
-
-
-def _failed(error: Exception, command: str) -> typer.Exit:
-    for line in str(error).splitlines():
-        typer.echo(f"inferencecache policy {command}: {line}", err=True)
-    return typer.Exit(1)
-
-
 def _kind(text: str) -> Kind:
     kind = find_kind(text)
-    if kind is None:
-        raise typer.BadParameter(f"{text!r} is no kind; write {', '.join(KINDS)}")
+    if kind is None or kind.only_in_cluster:
+        raise typer.BadParameter(f"{text!r} is no kind; write {', '.join(POLICY_KINDS)}")
     return kind
 
 
@@ -263,14 +221,3 @@ def _ref(kind: Kind, text: str) -> ResourceRef:
     if not (slash and namespace and name) or "/" in name:
         raise typer.BadParameter(f"{text!r} names no object; write NAMESPACE/NAME")
     return ResourceRef(kind.name, namespace, name)
-
-
-def _seconds(text: str) -> float:
-    try:
-        return duration(text)
-    except ValueError as error:
-        raise typer.BadParameter(f"--wait: {error}") from None
-
-
-def _console() -> Console:
-    return Console(highlight=False, markup=False)

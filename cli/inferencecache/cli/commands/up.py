@@ -37,6 +37,9 @@ def up(
             help="Start a process again when it dies; otherwise only print how to.",
         ),
     ] = True,
+    indexers: Annotated[
+        int, typer.Option(min=1, max=8, help="Indexers: each owns a part of the index, others stand by.")
+    ] = 2,
     engines: Annotated[int, typer.Option(min=1, max=32, help="Simulated engines, each with a sidecar.")] = 4,
     users: Annotated[int, typer.Option(min=1, help="Conversations at the same time.")] = 24,
     turns: Annotated[int, typer.Option(min=1, help="Turns of all users together, with --once.")] = 600,
@@ -48,7 +51,7 @@ def up(
 ) -> None:
     """Run the whole system on this machine and show what hints are worth.
 
-    Starts a nats-server, an indexer, two routers, simulated engines with sidecars, and as many engines
+    Starts a nats-server, two indexers, two routers, simulated engines with sidecars, and as many engines
     without hints as a control group. Users hold conversations; each turn goes both to the engine that a
     router names and, round robin, to the control group. Ctrl-C stops everything.
 
@@ -66,6 +69,7 @@ def up(
                 json=json,
                 load=load,
                 restart=restart,
+                indexers=indexers,
                 engines=engines,
                 users=users,
                 turns=turns,

@@ -13,8 +13,8 @@ from typing import Final
 
 from inferencecache.cli.load.hints import Hint
 from inferencecache.cli.stack.plan import EngineAddress
+from inferencecache.client import FOLLOWED
 
-FOLLOWED: Final = frozenset({"PREFIX_MATCH", "AFFINITY_HINT"})
 IDLE_S: Final = 2.0
 """An engine that was sent nothing for so long is idle."""
 

@@ -24,8 +24,9 @@ from inferencecache.cli.load.conversations import (
 )
 from inferencecache.cli.load.engines import Completion, EngineFailedError, Engines
 from inferencecache.cli.load.figures import Figures, GroupFigures
-from inferencecache.cli.load.hints import UNREACHABLE, Hint, Router
+from inferencecache.cli.load.hints import Hint, Router
 from inferencecache.cli.stack.plan import EngineAddress
+from inferencecache.client import TIMEOUT, UNREACHABLE
 
 ATTEMPTS: Final = 3
 RETRY_S: Final = 0.2
@@ -97,7 +98,7 @@ class Driver:
         hint = Hint(UNREACHABLE)
         for router in self._routers[first:] + self._routers[:first]:
             hint = await router.lookup(prompt)
-            if hint.reason != UNREACHABLE:
+            if hint.reason not in (UNREACHABLE, TIMEOUT):
                 break
         return hint
 

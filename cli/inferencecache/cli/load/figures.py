@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from inferencecache.cli.load.agreement import Agreement
+from inferencecache.cli.agreement import Agreement
 from inferencecache.cli.load.engines import Completion
 
 REQUIRED_POINTS: Final = 10.0
@@ -72,10 +72,24 @@ class GroupFigures:
         }
 
 
+class IndexerFigures(NamedTuple):
+    """What an indexer says: of how many partitions it owns how many, and the longest lag of its folds."""
+
+    owned: int
+    partitions: int
+    lag_s: float | None
+
+
 class Figures:
     """Everything a run counts."""
 
-    def __init__(self, hinted: Iterable[str], control: Iterable[str], routers: Iterable[str]) -> None:
+    def __init__(
+        self,
+        hinted: Iterable[str],
+        control: Iterable[str],
+        routers: Iterable[str],
+        indexers: Iterable[str] = (),
+    ) -> None:
         self.hinted = GroupFigures(hinted)
         self.control = GroupFigures(control)
         self.reasons: Counter[str] = Counter()
@@ -84,6 +98,8 @@ class Figures:
         """Probes that no router showed within their limit."""
         self.view_age_s: dict[str, float | None] = dict.fromkeys(self.visible_s)
         """Age of each router's view; None while it is not known."""
+        self.indexers: dict[str, IndexerFigures | None] = dict.fromkeys(indexers)
+        """None while an indexer does not tell."""
         self.agreement = Agreement()
 
     @property
@@ -118,6 +134,7 @@ class Figures:
             "visible_delay_ms": {name: _milliseconds(values) for name, values in self.visible_s.items()},
             "probes_never_visible": self.never_visible,
             "view_age_s": self.view_age_s,
+            "partitions_owned": {name: indexer and indexer.owned for name, indexer in self.indexers.items()},
             "views_compared": self.agreement.compared,
             "views_different": self.agreement.different,
         }

@@ -6,16 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-import grpc
-import grpc.aio
-
 from inferencecache.cli.stack.plan import HASH_SCHEME, TENANT, RouterAddress
-from inferencecache.v1alpha1 import inferencecache_pb2 as pb
-from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheStub
+from inferencecache.client import AsyncClient, Prompt
 
 DEADLINE_S: Final = 1.0
-UNREACHABLE: Final = "UNREACHABLE"
-"""Our own reason: the router did not answer in time; the client routes as usual."""
 
 
 @dataclass(frozen=True)
@@ -33,28 +27,16 @@ class Router:
     def __init__(self, address: RouterAddress, model: str) -> None:
         self.name = address.name
         self._model = model
-        self._channel = grpc.aio.insecure_channel(
-            address.grpc,
-            options=(("grpc.initial_reconnect_backoff_ms", 100), ("grpc.max_reconnect_backoff_ms", 1000)),
+        self._client = AsyncClient(
+            address.grpc, tenant=TENANT, hash_scheme=HASH_SCHEME, deadline_s=DEADLINE_S
         )
-        self._stub = InferenceCacheStub(self._channel)
 
     async def lookup(self, tokens: Sequence[int]) -> Hint:
-        """Where a prompt should go; `UNREACHABLE` instead of an error."""
-        request = pb.LookupRouteRequest(
-            model_id=self._model, tenant_id=TENANT, hash_scheme=HASH_SCHEME, token_ids=tokens
-        )
-        try:
-            answer = await self._stub.LookupRoute(request, timeout=DEADLINE_S)
-        except grpc.aio.AioRpcError:
-            return Hint(UNREACHABLE)
-        scores = answer.replica_scores
-        return Hint(
-            answer.reason_code,
-            tuple(score.replica_id for score in scores),
-            scores[0].matched_tokens if scores else 0,
-        )
+        """Where a prompt should go; a reason of the client's own instead of an error."""
+        hint = await self._client.lookup(self._model, Prompt.of_tokens(tokens))
+        ranked = hint.replicas
+        return Hint(hint.reason, tuple(each.id for each in ranked), ranked[0].matched_tokens if ranked else 0)
 
     async def close(self) -> None:
         """Close the connection."""
-        await self._channel.close()
+        await self._client.close()

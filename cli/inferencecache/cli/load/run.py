@@ -8,7 +8,7 @@ import time
 from contextlib import AsyncExitStack
 from typing import Final
 
-from inferencecache.cli.load.agreement import watch_agreement
+from inferencecache.cli.agreement import watch_agreement
 from inferencecache.cli.load.choice import Pool
 from inferencecache.cli.load.conversations import Workload
 from inferencecache.cli.load.driver import Driver
@@ -31,7 +31,10 @@ class LoadRun:
         self.hinted = Pool(plan.engines)
         self.control = Pool(plan.control)
         self.figures = Figures(
-            self.hinted.outstanding, self.control.outstanding, [router.name for router in plan.routers]
+            self.hinted.outstanding,
+            self.control.outstanding,
+            [router.name for router in plan.routers],
+            [indexer.name for indexer in plan.indexers],
         )
         self._plan = plan
         self._workload = workload
@@ -54,7 +57,8 @@ class LoadRun:
             for router in routers:
                 stack.push_async_callback(router.close)
             probe = Probe(engines, self.hinted, self.control, routers, self.figures, self._workload.seed)
-            await stack.enter_async_context(in_background(watch_views(self._plan.routers, self.figures)))
+            views = watch_views(self._plan.indexers, self._plan.routers, self.figures)
+            await stack.enter_async_context(in_background(views))
             agreement = watch_agreement(self._plan.nats_url, self.figures.agreement)
             await stack.enter_async_context(in_background(agreement))
             driver = Driver(

@@ -22,8 +22,8 @@ from inferencecache.schemas.resources import (
 STDIN: Final = Path("-")
 _ENDINGS: Final = (".yaml", ".yml", ".json")
 _LONGEST_ID: Final = 253
-_ONLY_IN_CLUSTERS: Final = "CacheBackend"
-"""A kind that describes engines to the controller, and no policy."""
+POLICY_KINDS: Final = tuple(name for name, kind in KINDS.items() if not kind.only_in_cluster)
+"""The kinds that mean something without a cluster."""
 
 
 class UnusableFilesError(Exception):
@@ -70,10 +70,11 @@ def read_files(paths: Sequence[Path]) -> list[AnyResource]:
             problems.append(f"{path}: {_words(error)}")
             continue
         for place, document in documents:
-            if isinstance(document, dict) and document.get("kind") == _ONLY_IN_CLUSTERS:
+            name = document.get("kind") if isinstance(document, dict) else None
+            if name in KINDS and name not in POLICY_KINDS:
                 problems.append(
-                    f"{place}: {_named(document)}kind: {_ONLY_IN_CLUSTERS} is for kubectl and a cluster's "
-                    f"controller, this command does not handle it; it takes {', '.join(KINDS)}"
+                    f"{place}: {_named(document)}kind: {name} is for kubectl and a cluster's controller, "
+                    f"this command does not handle it; it takes {', '.join(POLICY_KINDS)}"
                 )
                 continue
             try:

@@ -17,9 +17,10 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from inferencecache.cli.connected import CommandError
 from inferencecache.cli.running import in_background
 from inferencecache.core.index.policy import UnsupportedPolicySchemaError
-from inferencecache.core.log import Log, WrongLastSequenceError
+from inferencecache.core.log import Log, WrongLastSequenceError, read_members
 from inferencecache.core.log.buckets import Bucket, Entry, Gone
 from inferencecache.core.log.jetstream import NoStreamError
 from inferencecache.core.log.subjects import (
@@ -46,7 +47,7 @@ from inferencecache.core.policy import (
 from inferencecache.core.protocol.membership import ALIVE_S
 from inferencecache.core.service import get_logger
 from inferencecache.core.templates import resolve_template
-from inferencecache.schemas.members import Member, RouterMember
+from inferencecache.schemas.members import RouterMember
 from inferencecache.schemas.policy import PolicySet
 from inferencecache.schemas.resources import (
     AnyResource,
@@ -65,10 +66,9 @@ _ATTEMPTS: Final = 20
 _POLL_S: Final = 0.1
 
 logger = get_logger("policy")
-_members = msgspec.json.Decoder(Member)
 
 
-class PolicyError(Exception):
+class PolicyError(CommandError):
     """The command cannot be carried out; the message says why and what to do."""
 
 
@@ -122,6 +122,7 @@ class PolicyStore:
     """The bucket over one connection."""
 
     def __init__(self, log: Log) -> None:
+        self._log = log
         self._bucket = Bucket(log, POLICY)
         self._members = Bucket(log, MEMBERS)
 
@@ -216,12 +217,8 @@ class PolicyStore:
 
     async def routers(self) -> list[RouterStanding]:
         """Routers that were there within the last seconds."""
-        try:
-            entries = await self._members.entries(keys="router.*")
-        except NoStreamError:
-            return []
-        rows = [_members.decode(entry.value) for entry in entries]
-        return [RouterStanding(row.id, row.policy_revision) for row in rows if isinstance(row, RouterMember)]
+        rows = await read_members(self._log, RouterMember)
+        return [RouterStanding(row.id, row.policy_revision) for row in rows]
 
     async def wait_for_routers(self, revision: int, limit_s: float) -> list[RouterStanding]:
         """Routers that do not run the set of `revision` after `limit_s`, or as soon as there are none."""
@@ -295,7 +292,8 @@ class PolicyStore:
 
         async with in_background(self._members.watch(changed, keys=entry.key).run()):
             try:
-                await asyncio.wait_for(moved.wait(), ALIVE_S)
+                async with asyncio.timeout(ALIVE_S):
+                    await moved.wait()
             except TimeoutError:
                 return False
             return True

@@ -1,7 +1,7 @@
 """Which processes make up the local system, and how each is started. Pure: nothing is started here.
 
-The processes come in stages; one stage is ready before the next is started, because the indexer
-creates the streams that the others wait for and compiles the kernels that routers then load.
+The processes come in stages; one stage is ready before the next is started, because the first indexer
+creates the streams that the others wait for and compiles the kernels that they then load.
 """
 
 from __future__ import annotations
@@ -9,10 +9,12 @@ from __future__ import annotations
 import shutil
 import sys
 import sysconfig
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
+from inferencecache.cli.stack import gateway
 from inferencecache.cli.stack.ports import Ports
 
 HOST: Final = "127.0.0.1"
@@ -60,19 +62,33 @@ class EngineAddress:
 
 
 @dataclass(frozen=True)
+class IndexerAddress:
+    """An indexer as those who watch it see it."""
+
+    name: str
+    http: str
+
+
+@dataclass(frozen=True)
 class RouterAddress:
     """A router as its clients see it."""
 
     name: str
     grpc: str
     http: str
+    ext_proc: str = ""
+    """Where a gateway asks it; empty without one."""
 
 
 @dataclass(frozen=True)
 class StackSettings:
-    """Size of the local system. A control group has as many engines as the hinted one and no sidecars."""
+    """Size of the local system. A control group has as many engines as the hinted one and no sidecars.
+
+    `gateway` is the program of Envoy, empty to go without.
+    """
 
     state_dir: Path
+    indexers: int = 2
     engines: int = 4
     control_group: bool = True
     model: str = "demo-model"
@@ -82,6 +98,7 @@ class StackSettings:
     decode_tokens_per_second: float = 100.0
     break_events: bool = False
     """Sidecars listen where no engine publishes: what a broken event path does."""
+    gateway: str = ""
 
 
 @dataclass(frozen=True)
@@ -90,11 +107,14 @@ class Plan:
 
     stages: tuple[tuple[Program, ...], ...]
     nats_url: str
-    indexer_http: str
+    indexers: tuple[IndexerAddress, ...]
     routers: tuple[RouterAddress, ...]
     engines: tuple[EngineAddress, ...]
     control: tuple[EngineAddress, ...]
     replaced_ports: dict[int, int]
+    gateway_url: str = ""
+    files: dict[Path, str] = field(default_factory=dict)
+    """What is to be written before the first start."""
 
     def program(self, name: str) -> Program:
         """One process by its name."""
@@ -113,28 +133,22 @@ def plan_stack(settings: StackSettings, ports: Ports) -> Plan:
             f"router-{number + 1}",
             f"{HOST}:{ports.take(9090 + number)}",
             f"{HOST}:{ports.take(8080 + number)}",
+            f"{HOST}:{ports.take(gateway.EXT_PROC_PORT + number)}" if settings.gateway else "",
         )
         for number in range(ROUTERS)
     )
-    indexer_http = f"{HOST}:{ports.take(8090)}"
-    indexer = Program(
-        "indexer",
-        (
-            *_module("inferencecache.indexer"),
-            *_common(nats_url),
-            "--http-bind-address",
-            indexer_http,
-        ),
-        f"http://{indexer_http}/readyz",
-        first_start="its first start compiles kernels, once; about half a minute",
+    indexers = tuple(
+        IndexerAddress(f"indexer-{number + 1}", f"{HOST}:{ports.take(8090 + number)}")
+        for number in range(settings.indexers)
     )
+    first_indexer, *other_indexers = (_indexer(indexer, nats_url) for indexer in indexers)
     engines: list[EngineAddress] = []
     control: list[EngineAddress] = []
     engine_programs: list[Program] = []
     sidecars: list[Program] = []
     for number in range(settings.engines):
         name = f"engine-{number + 1}"
-        http = f"{HOST}:{ports.take(8001 + number)}"
+        http = f"{HOST}:{ports.take(gateway.ENGINE_PORT + number)}"
         events, replay = (f"tcp://{HOST}:{ports.take(5557 + 2 * number + socket)}" for socket in (0, 1))
         engines.append(EngineAddress(name, f"http://{http}", replica=name))
         engine_programs.append(_engine(settings, name, http, events, replay))
@@ -147,18 +161,29 @@ def plan_stack(settings: StackSettings, ports: Ports) -> Plan:
         http = f"{HOST}:{ports.take(8011 + number)}"
         control.append(EngineAddress(name, f"http://{http}"))
         engine_programs.append(_engine(settings, name, http, "", ""))
+    front: tuple[Program, ...] = ()
+    files: dict[Path, str] = {}
+    gateway_url = ""
+    if settings.gateway:
+        listener, admin = ports.take(gateway.LISTENER_PORT), ports.take(gateway.ADMIN_PORT)
+        gateway_url = f"http://{HOST}:{listener}"
+        front = (_envoy(settings, admin),)
+        files = _gateway_files(settings, engines, routers, listener, admin)
     return Plan(
         stages=(
             (nats,),
-            (indexer, *engine_programs),
-            (*(_router(settings, router, nats_url) for router in routers), *sidecars),
+            (first_indexer, *engine_programs),
+            (*other_indexers, *(_router(settings, router, nats_url) for router in routers), *sidecars),
+            front,
         ),
         nats_url=nats_url,
-        indexer_http=indexer_http,
+        indexers=indexers,
         routers=routers,
         engines=tuple(engines),
         control=tuple(control),
         replaced_ports=dict(ports.replaced),
+        gateway_url=gateway_url,
+        files=files,
     )
 
 
@@ -178,6 +203,15 @@ def nats_config(plan: Plan, state_dir: Path, *, max_file_store: str = "8GB") -> 
     )
 
 
+def _indexer(indexer: IndexerAddress, nats_url: str) -> Program:
+    return Program(
+        indexer.name,
+        (*_module("inferencecache.indexer"), *_common(nats_url), "--http-bind-address", indexer.http),
+        f"http://{indexer.http}/readyz",
+        first_start="its first start compiles kernels, once; about half a minute",
+    )
+
+
 def _router(settings: StackSettings, router: RouterAddress, nats_url: str) -> Program:
     command = (
         *_module("inferencecache.router"),
@@ -185,8 +219,59 @@ def _router(settings: StackSettings, router: RouterAddress, nats_url: str) -> Pr
         *("--grpc-bind-address", router.grpc),
         *("--http-bind-address", router.http),
         *("--engine-block-size", str(settings.block_size)),
+        *(_gateway_options(settings, router) if router.ext_proc else ()),
     )
     return Program(router.name, command, f"http://{router.http}/readyz")
+
+
+def _gateway_options(settings: StackSettings, router: RouterAddress) -> tuple[str, ...]:
+    return (
+        *("--gateway-bind-address", router.ext_proc),
+        *("--gateway-endpoints-file", str(_endpoints_path(settings.state_dir))),
+        *("--gateway-tenant", TENANT),
+        *("--gateway-hash-scheme", HASH_SCHEME),
+        "--gateway-reason-headers",
+        *("--tokenizer-models-dir", str(_models_path(settings.state_dir))),
+    )
+
+
+def _gateway_files(
+    settings: StackSettings,
+    engines: Sequence[EngineAddress],
+    routers: Sequence[RouterAddress],
+    listener: int,
+    admin: int,
+) -> dict[Path, str]:
+    folder = settings.state_dir
+    addresses = [engine.url.removeprefix("http://") for engine in engines]
+    ext_procs = [router.ext_proc for router in routers]
+    replicas = [engine.replica for engine in engines]
+    return {
+        _envoy_path(folder): gateway.envoy_config(HOST, listener, admin, addresses, ext_procs),
+        _endpoints_path(folder): gateway.endpoints_file(list(zip(addresses, replicas, strict=True))),
+        _models_path(folder) / settings.model / "tokenizer.json": gateway.byte_tokenizer(),
+    }
+
+
+def _envoy_path(folder: Path) -> Path:
+    return folder / "envoy.yaml"
+
+
+def _endpoints_path(folder: Path) -> Path:
+    return folder / "endpoints.yaml"
+
+
+def _models_path(folder: Path) -> Path:
+    return folder / "models"
+
+
+def _envoy(settings: StackSettings, admin: int) -> Program:
+    command = (
+        *(settings.gateway, "-c", str(_envoy_path(settings.state_dir))),
+        # Several on one machine would share memory by a number; two threads are enough for one person.
+        *("--disable-hot-restart", "--concurrency", "2", "--log-level", "warning"),
+    )
+    return Program("envoy", command, f"http://{HOST}:{admin}/ready")
 
 
 def _engine(settings: StackSettings, name: str, http: str, events: str, replay: str) -> Program:

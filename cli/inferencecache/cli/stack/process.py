@@ -84,7 +84,8 @@ class Child:
             return
         _signal(process.pid, signal.SIGTERM, signal.SIGCONT)
         try:
-            await asyncio.wait_for(process.wait(), STOP_LIMIT_S)
+            async with asyncio.timeout(STOP_LIMIT_S):
+                await process.wait()
         except TimeoutError:
             _signal(process.pid, signal.SIGKILL)
             await process.wait()

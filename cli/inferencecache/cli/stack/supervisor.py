@@ -1,13 +1,14 @@
 """Keeps the processes of a plan running: starts them by stage, starts again what dies, stops them all.
 
 `processes.json` in the state folder says at any time which process has which id, for people who kill
-one and for scripts.
+one, for scripts, and for the guard, which ends them all when the supervisor itself is killed.
 """
 
 from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import time
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -15,8 +16,9 @@ from typing import Final, Self
 
 import aiohttp
 
+from inferencecache.cli.stack import guard
 from inferencecache.cli.stack.plan import Plan, nats_config, nats_config_path
-from inferencecache.cli.stack.process import Child
+from inferencecache.cli.stack.process import STOP_LIMIT_S, Child
 
 READY_LIMIT_S: Final = 180.0
 """Covers a first start that compiles kernels on a slow machine."""
@@ -35,6 +37,7 @@ class Supervisor:
     def __init__(self, plan: Plan, state_dir: Path, say: Say, *, restart: bool = True) -> None:
         self.plan = plan
         self._state_dir = state_dir
+        self._processes = state_dir / PROCESSES_FILE
         self._say = say
         self._restart = restart
         self._stages = [
@@ -51,16 +54,27 @@ class Supervisor:
     async def __aenter__(self) -> Self:
         (self._state_dir / "logs").mkdir(parents=True, exist_ok=True)
         nats_config_path(self._state_dir).write_text(nats_config(self.plan, self._state_dir))
+        for path, text in self.plan.files.items():
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text)
+        self._write_processes()
+        self._guard = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-I", "-S", guard.__file__, str(self._processes), str(STOP_LIMIT_S)),
+            stdin=asyncio.subprocess.PIPE,
+            start_new_session=True,
+        )
         self._http = aiohttp.ClientSession()
         return self
 
     async def __aexit__(self, *_: object) -> None:
         await self.stop()
+        self._write_processes()
+        await self._guard.communicate(b"")
         await self._http.close()
 
     async def start(self) -> None:
         """Start everything and return once it is ready. Raises `NotReadyError`."""
-        for stage in self._stages:
+        for stage in filter(None, self._stages):
             self._say(f"starting {_listing([child.program.name for child in stage])}")
             await _finished(_start_all(stage))
             self._write_processes()
@@ -98,6 +112,7 @@ class Supervisor:
         delay = RESTART_DELAY_S
         while True:
             code = await child.wait()
+            self._write_processes()
             ended = (
                 f"{name} was ended by signal {-code}" if code < 0 else f"{name} ended with exit code {code}"
             )
@@ -124,9 +139,9 @@ class Supervisor:
             for child in self.children
             if child.pid
         }
-        draft = self._state_dir / "processes.json.new"
+        draft = self._processes.with_suffix(".new")
         draft.write_text(json.dumps(document, indent=2) + "\n")
-        draft.replace(self._state_dir / PROCESSES_FILE)
+        draft.replace(self._processes)
 
 
 async def _start_all(children: list[Child]) -> None:
