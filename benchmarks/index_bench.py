@@ -58,13 +58,13 @@ class Log:
         self.sequence = 0
         self.stamp_ns = START_NS
 
-    def _position(self) -> Position:
+    def position(self) -> Position:
         self.sequence += 1
         self.stamp_ns += 1_000_000
         return Position(self.sequence, self.stamp_ns, START_NS)
 
     def owner(self, *records: AnyRecord) -> LogMessage:
-        return LogMessage(self._position(), ControlSender("o"), DecodedBatch(Batch(records=records)))
+        return LogMessage(self.position(), ControlSender("o"), DecodedBatch(Batch(records=records)))
 
     def tick(self) -> LogMessage:
         self.stamp_ns += 999_000_000
@@ -80,7 +80,7 @@ class Log:
             space = of.tenant, of.model, of.scheme, of.adapter, of.width
             items.append(CreditedHolds(*space, of.replica, keys.tobytes(), counts.tobytes()))
         return LogMessage(
-            self._position(), ControlSender("r"), DecodedBatch(Batch(records=(Credit(tuple(items)),)))
+            self.position(), ControlSender("r"), DecodedBatch(Batch(records=(Credit(tuple(items)),)))
         )
 
     def stored(self, keys: Keys) -> list[LogMessage]:
@@ -90,7 +90,7 @@ class Log:
             hashes = keys[start : start + BLOCKS].byteswap().tobytes()
             record = Stored(SCHEME, ADAPTER, 1, 8, hashes, COUNTS[: len(hashes) // 2])
             sender = ReplicaSender(TENANT, MODEL, ReplicaId(f"replica-{number % REPLICAS}"), "g")
-            messages.append(LogMessage(self._position(), sender, DecodedBatch(Batch(records=(record,)))))
+            messages.append(LogMessage(self.position(), sender, DecodedBatch(Batch(records=(record,)))))
         return messages
 
 

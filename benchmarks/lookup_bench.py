@@ -17,6 +17,7 @@ from prometheus_client import CollectorRegistry
 from inferencecache.core.index.fold import Fold, LogMessage
 from inferencecache.core.index.reading import IndexView
 from inferencecache.core.log.subjects import partition_of
+from inferencecache.core.service import configure_logging
 from inferencecache.router.lookup import Lookup
 from inferencecache.router.metrics import ServerMetrics
 from inferencecache.schemas.ids import AdapterId, HashScheme, ModelId, ReplicaId, TenantId
@@ -38,8 +39,11 @@ TENANT, MODEL = TenantId("team"), ModelId("Qwen/Qwen2.5-0.5B-Instruct")
 class Still:
     """A replica of the index that does not move."""
 
-    layout = Layout()
+    layout = newest_layout = Layout()
     complete = ready = True
+
+    def serves(self, tenant: TenantId, model: ModelId) -> bool:
+        return True
 
     def __init__(self, views: list[IndexView]) -> None:
         self.views = views
@@ -74,6 +78,7 @@ def filled(chains: list[list[bytes]], random: Random) -> Still:
 
 async def main() -> None:
     """Print the best and the median microseconds a call, for chains and for token ids."""
+    configure_logging("json", "info")
     random = Random(1)
     chains = [[random.randbytes(8) for _ in range(BLOCKS)] for _ in range(CHAINS)]
     lookup = Lookup(filled(chains, random), ServerMetrics(CollectorRegistry()), 16)

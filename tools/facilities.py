@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tools import engines
+from tools import chromium, docker, engines, envoy, faketime, kube, prometheus
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 
@@ -39,11 +39,53 @@ class Facility(NamedTuple):
 
 FACILITIES: tuple[Facility, ...] = (
     Facility(
+        name="chromium",
+        present=chromium.present,
+        missing="no Chromium browser",
+        remedy="run 'make chromium-assets' (downloads 120 MB and unpacks 400 MB; needs apt)",
+        install=(sys.executable, "-m", "tools.chromium"),
+    ),
+    Facility(
+        name="docker",
+        present=docker.present,
+        missing="no Docker engine with Docker Compose and the images that tests build on",
+        remedy="run 'make docker-assets' (needs Debian, root and Go; some minutes, 600 MB)",
+        install=(sys.executable, "-m", "tools.docker"),
+    ),
+    Facility(
         name="engines",
         present=engines.present,
         missing="no event publishers of released engines",
         remedy="run 'make engines-assets' (downloads 650 MB once and keeps 200 kB of them)",
         install=(sys.executable, "-m", "tools.engines"),
+    ),
+    Facility(
+        name="envoy",
+        present=envoy.present,
+        missing="no Envoy",
+        remedy="run 'make envoy-assets' (downloads 37 MB, for Linux and macOS 15)",
+        install=(sys.executable, "-m", "tools.envoy"),
+    ),
+    Facility(
+        name="faketime",
+        present=faketime.present,
+        missing="no libfaketime, which gives processes a wrong clock",
+        remedy="run 'make faketime-assets' (downloads 50 kB; needs apt)",
+        install=(sys.executable, "-m", "tools.faketime"),
+    ),
+    Facility(
+        name="kube",
+        present=kube.present,
+        missing="no kube-apiserver, kube-controller-manager and etcd",
+        remedy="run 'make kube-assets' (builds them once with Go, about seven minutes of two cores)",
+        install=(sys.executable, "-m", "tools.kube"),
+    ),
+    Facility(
+        name="prometheus",
+        present=prometheus.present,
+        missing="no prometheus and promtool",
+        remedy="run 'make prometheus-assets' (downloads 20 MB and unpacks 95 MB; needs apt)",
+        install=(sys.executable, "-m", "tools.prometheus"),
     ),
 )
 

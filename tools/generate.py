@@ -16,7 +16,23 @@ from pathlib import Path
 from typing import NamedTuple
 
 from inferencecache.schemas.export import schemas
+from tools.alerts import prometheus_rule
+from tools.dashboard import dashboard
+from tools.docs.alerts import alerts_page
+from tools.docs.commands import commands_page
+from tools.docs.contract import contract_page
+from tools.docs.diagrams import diagrams
+from tools.docs.doctor_codes import codes_page
+from tools.docs.event_log import event_log_page
+from tools.docs.reasons import reasons_page
+from tools.docs.settings import settings_page
+from tools.gateway import gateway_examples
+from tools.metrics_reference import metrics_page
+from tools.nats_roles import permissions_files
+from tools.resources import definitions, reference
+from tools.rights import rights_manifests
 from tools.spec_coverage import spec_coverage
+from tools.webhooks import webhook_manifests
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -57,6 +73,23 @@ def grpc_stubs() -> dict[str, str]:
 GENERATORS = (
     Generator("proto", ("inferencecache/*/*_pb2*.py", "inferencecache/*/*_pb2*.pyi"), grpc_stubs),
     Generator("schemas/generated/json-schema", ("*.schema.json",), schemas),
+    Generator("deploy/crds", ("*.yaml",), definitions),
+    Generator("deploy/base/webhooks", ("webhooks.yaml",), webhook_manifests),
+    Generator("deploy/base/controller", ("rbac.yaml",), rights_manifests),
+    Generator("deploy/base/nats", ("permissions.conf", "subscriber.conf"), permissions_files),
+    Generator("deploy/base/observability", ("dashboard.json",), dashboard),
+    Generator("deploy/base/observability", ("prometheus-rule.yaml",), prometheus_rule),
+    Generator("docs/reference", ("metrics.md",), metrics_page),
+    Generator("deploy/examples", ("envoy.yaml", "endpoints.yaml"), gateway_examples),
+    Generator("docs/reference/resources", ("*.md",), reference),
+    Generator("docs/images", ("architecture.svg", "fingerprint.svg", "log.svg"), diagrams),
+    Generator("docs/reference", ("alerts.md",), alerts_page),
+    Generator("docs/reference", ("cli.md",), commands_page),
+    Generator("docs/reference", ("configuration.md",), settings_page),
+    Generator("docs/reference", ("doctor-codes.md",), codes_page),
+    Generator("docs/reference", ("event-log.md",), event_log_page),
+    Generator("docs/reference", ("grpc.md",), contract_page),
+    Generator("docs/reference", ("reason-codes.md",), reasons_page),
     Generator("docs", ("spec-coverage.md",), spec_coverage),
 )
 

@@ -24,6 +24,8 @@ from packaging.utils import canonicalize_name
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 SETS: Final = ("runtime", "dev")
+OPTIONAL: Final = ("envoy",)
+"""Sets that machines without a wheel of them go without; see `tools/bootstrap`."""
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 PLATFORMS: Final = ("x86_64-manylinux_2_28", "aarch64-manylinux_2_28", "aarch64-apple-darwin")
 SOURCE_ONLY: Final = "nkeys"
@@ -40,7 +42,7 @@ def compile_pins(*, upgrade: bool) -> int:
     if uv is None:
         print("needs uv on the path; install it with 'pip install uv' or from your package manager")
         return 1
-    for name in SETS:
+    for name in (*SETS, *OPTIONAL):
         print(f"resolving requirements/{name}.in", flush=True)
         _run(
             *(uv, "pip", "compile", "--quiet", "--universal", "--generate-hashes"),
@@ -68,7 +70,7 @@ def _run(*command: str) -> None:
 
 def check_pins() -> int:
     """Print every fault; 1 when there is one."""
-    faults = [fault for name in SETS for fault in _foreign_lines(name)]
+    faults = [fault for name in (*SETS, *OPTIONAL) for fault in _foreign_lines(name)]
     pinned = {name: _pinned(name) for name in SETS}
     for member, requirement in _declared():
         if not any(requirement.specifier.contains(v) for v in pinned["runtime"].get(requirement.name, ())):
@@ -107,7 +109,8 @@ def _declared() -> Iterator[tuple[str, Requirement]]:
     for path in sorted([*ROOT.glob("*/pyproject.toml"), *ROOT.glob("services/*/pyproject.toml")]):
         project = tomllib.loads(path.read_text())["project"]
         extras: dict[str, list[str]] = project.get("optional-dependencies", {})
-        texts = [*project["dependencies"], *extras.get("index", []), *extras.get("up", [])]
+        wanted = (text for name in ("index", "tracing", "up") for text in extras.get(name, []))
+        texts = [*project["dependencies"], *wanted]
         for requirement in map(Requirement, texts):
             requirement.name = canonicalize_name(requirement.name)
             if not requirement.name.startswith(OUR_PREFIX):
