@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.support.nats import NatsServer
 
-pytest_plugins = ["tests.support.suites"]
+pytest_plugins = ["tests.support.suites", "tests.support.turns"]
 
 # A time limit for each example would fail on a busy machine and prove nothing.
 settings.register_profile("suite", deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -22,8 +22,8 @@ def nats_servers(tmp_path: Path) -> Iterator[Callable[..., NatsServer]]:
     """Factory of started servers, `nats_servers(extra="…")`; all of them stop with the test."""
     started: list[NatsServer] = []
 
-    def start(*, extra: str = "") -> NatsServer:
-        server = NatsServer(tmp_path / f"nats-{len(started)}", extra=extra)
+    def start(*, extra: str = "", max_file_store: str = "64GB") -> NatsServer:
+        server = NatsServer(tmp_path / f"nats-{len(started)}", extra=extra, max_file_store=max_file_store)
         started.append(server)
         return server.start()
 

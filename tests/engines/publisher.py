@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import json
-import random
-import socket
 import sys
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
@@ -18,6 +16,8 @@ import zmq.asyncio
 
 from inferencecache.kvevent_subscriber.frames import END_OF_REPLAY, read_reply, replay_request
 from tests.support.engine import BLOCK
+from tests.support.ports import free_ports
+from tests.support.waiting import a_moment
 from tools.engines import Release, folder_of
 
 DRIVER: Final = Path(__file__).with_name("driver.py")
@@ -139,7 +139,7 @@ class Publisher:
         """Wait until the batch with this number has left."""
         async with asyncio.timeout(LIMIT_S):
             while not any(number_of(answer) == number for answer in await self.replay(number)):
-                await asyncio.sleep(0.01)
+                await a_moment()
 
     # ------------------------------------------------------------------ its process
 
@@ -199,7 +199,7 @@ def number_of(parts: Sequence[bytes]) -> int:
 async def start_publishers(release: Release, *, ranks: int = 1, **how: Any) -> list[Publisher]:
     """All ranks of an engine, on ports that were free a moment ago and, if not any more, on others."""
     while True:
-        port = free_ports(2 * ranks)
+        port = free_ports(2 * ranks)[0]
         publishers = [Publisher(release, port, rank=rank, ranks=ranks, **how) for rank in range(ranks)]
         try:
             for publisher in publishers:
@@ -209,13 +209,3 @@ async def start_publishers(release: Release, *, ranks: int = 1, **how: Any) -> l
                 await publisher.kill()
         else:
             return publishers
-
-
-def free_ports(count: int) -> int:
-    """The first of so many free ports in a row, below those that systems give out themselves."""
-    while True:
-        first = random.randrange(20_000, 32_000)
-        with ExitStack() as probes, suppress(OSError):
-            for port in range(first, first + count):
-                probes.enter_context(socket.socket()).bind(("0.0.0.0", port))
-            return first

@@ -14,7 +14,7 @@ from typing import Final
 from tests.fuzz.driver import Failure, Result, fuzz
 from tests.fuzz.target import Target
 
-NAMES: Final = ("records", "deltas", "snapshots", "calls", "engine_events")
+NAMES: Final = ("records", "deltas", "snapshots", "slices", "calls", "engine_events", "gateway_requests")
 MOST_INPUTS: Final = 1 << 30
 _STARTING_S: Final = 300.0
 """Kernels may have to be compiled first."""

@@ -115,7 +115,8 @@ def _good_ones(fold: Fold, stamp_us: int) -> Iterator[tuple[Sender, tuple[AnyRec
     owner, epoch = OwnerId("good"), fold.view.log_epoch or LogEpoch("good")
     yield ControlSender("o"), (Claim(owner, epoch),)
     terms = owner, fold.view.owner_epoch
-    yield ControlSender("o"), (PolicyApplied(*terms, 1), Budget(*terms, -1), Tick(*terms, stamp_us))
+    budget = Budget(*terms, -1, division=fold.budget.division)
+    yield ControlSender("o"), (PolicyApplied(*terms, 1), budget, Tick(*terms, stamp_us))
     yield _GOOD, (stored([b"good"], [64]),)
 
 

@@ -9,7 +9,8 @@ import msgspec
 import numpy as np
 
 from inferencecache.core.index.digest import MASK, access_hash, entry_hash, holder_identity, row_hash
-from inferencecache.core.index.fold import Fold, Life
+from inferencecache.core.index.fold import Fold
+from inferencecache.core.index.lives import Life
 from inferencecache.core.index.view import View
 from inferencecache.schemas.deltas import HolderName, ReplicaName, ReplicaRow
 from inferencecache.schemas.ids import (

@@ -116,7 +116,7 @@ def product_route(
     view: IndexView, policy: ResolvedPolicy | None, question: Question, now_us: int, *, block_size: int = 16
 ) -> Answer:
     """The product's answer in the model's words."""
-    decision = route(view, policy, _request(question, block_size), now_us)
+    decision = route(view, policy, request_of(question, block_size), now_us)
     adapter = question.adapter if decision.echo_adapter else ""
     return Answer(decision.reason.value, _hints(decision.scores), adapter)
 
@@ -126,7 +126,7 @@ def product_credits(
 ) -> Counter[HoldKey]:
     """The accesses that the product counts for its answer, by hold."""
     credits_ = Credits()
-    request = _request(question, block_size)
+    request = request_of(question, block_size)
     credits_.add(request, route(view, policy, request, now_us))
     accesses: Counter[HoldKey] = Counter()
     for holds in summed(credits_.take(), most_keys=2):
@@ -142,7 +142,7 @@ def product_index_level(
     view: IndexView, policy: ResolvedPolicy | None, question: Question, now_us: int
 ) -> Answer:
     """As `product_route`, but before the policy's gates."""
-    request, knobs = _request(question, 16), knobs_of(policy)
+    request, knobs = request_of(question, 16), knobs_of(policy)
     inputs = resolve(request, knobs.chain_matching).inputs
     assert inputs is not None
     outcome = look_up(view, request, inputs, knobs.ttl_us, now_us)
@@ -150,7 +150,8 @@ def product_index_level(
     return Answer(reason, _hints(outcome.scores), question.adapter)
 
 
-def _request(question: Question, block_size: int) -> RouteRequest:
+def request_of(question: Question, block_size: int) -> RouteRequest:
+    """The question as the product takes it."""
     fields = msgspec.structs.asdict(question) | {
         "tenant": TenantId(question.tenant),
         "model": ModelId(question.model),

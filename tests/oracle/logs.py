@@ -77,8 +77,10 @@ class LogWriter:
         record = PolicyApplied(self.owner, self.owner_epoch, revision, tuple(policies), tuple(quotas))
         return self.control("o", record)
 
-    def budget(self, max_entries: int, quotas: Iterable[TenantQuota] = ()) -> LogMessage:
-        return self.control("o", Budget(self.owner, self.owner_epoch, max_entries, tuple(quotas)))
+    def budget(
+        self, max_entries: int, quotas: Iterable[TenantQuota] = (), *, division: int = 0
+    ) -> LogMessage:
+        return self.control("o", Budget(self.owner, self.owner_epoch, max_entries, tuple(quotas), division))
 
     def report(self, replica: str, *records: AnyRecord, tenant: str = "t", model: str = "m") -> LogMessage:
         """What a gRPC producer sent, as a router appends it."""

@@ -158,6 +158,7 @@ class NaiveFold:
     quotas: dict[str, int] = field(default_factory=dict)
     quota_parts: dict[str, int] = field(default_factory=dict)
     max_entries: int = -1
+    division: int = 0
     begun_quotas: list[str] = field(default_factory=list)
     begun_cap: bool = False
     evictions: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -187,9 +188,12 @@ class NaiveFold:
                     self.policy_revision = record.revision
                     self.policies = {p.tenant: p for p in record.policies}
                     self.quotas = {q.tenant: q.max_keys for q in record.quotas}
-                case Budget() if role == "o" and self._by_owner(record):
+                case Budget() if role == "o" and self._by_owner(record) and record.division >= self.division:
+                    self.division = record.division
                     self.max_entries = record.max_entries
                     self.quota_parts = {q.tenant: q.max_keys for q in record.quotas}
+                    if record.division:
+                        self._begin_enforcing()
                 case Credit() if role == "r":
                     self._credit(record)
                 case Gone() if role == "c":
@@ -439,6 +443,19 @@ class NaiveFold:
         for uid, gone_us in list(self.gone_uids.items()):
             if self.time_us - gone_us >= REMEMBER_GONE_US:
                 del self.gone_uids[uid]
+
+    def _begin_enforcing(self) -> None:
+        """A division's parts are kept to from the next tick on, whether there are updates or not."""
+        for tenant in self.quota_parts:
+            keys = {key.prefix for key in self.holds if key.tenant == tenant}
+            quota = self.quota(tenant)
+            is_over = quota is not None and len(keys) > quota
+            if is_over and tenant not in self.begun_quotas:
+                self.begun_quotas.append(tenant)
+            elif not is_over and tenant in self.begun_quotas:
+                self.begun_quotas.remove(tenant)
+        held = sum(key.tenant != PROBE_TENANT for key in self.holds)
+        self.begun_cap = 0 <= self.max_entries < held
 
     def _go_on(self) -> None:
         """Ticks go on with what updates have begun to enforce."""

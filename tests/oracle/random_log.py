@@ -263,7 +263,9 @@ class RandomLog:
 
     def _budget(self) -> tuple[Sender, Batch]:
         entries = self._huge([entries * self.scale for entries in (-1, -1, 0, 8, 20, 40, 40, 60)])
-        return ControlSender("o"), Batch(records=(Budget(*self._by_owner(), entries, self._quotas()),))
+        division = self.random.choice((0, 0, 0, 1, 2))
+        budget = Budget(*self._by_owner(), entries, self._quotas(), division)
+        return ControlSender("o"), Batch(records=(budget,))
 
     def _credit(self) -> tuple[Sender, Batch]:
         holds = []

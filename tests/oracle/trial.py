@@ -7,7 +7,7 @@ that shows a difference is a script that reproduces it.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from random import Random
 from typing import NamedTuple, TypeVar
@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from inferencecache.core.index.fold import Dropped, Fold, LogMessage
-from inferencecache.core.index.reading import Scope
+from inferencecache.core.index.reading import SILENT_US, Scope
 from inferencecache.core.index.snapshot import encode_snapshot, load_fold, load_view
 from inferencecache.core.index.view import View
 from inferencecache.schemas.deltas import decode_delta, encode_delta
@@ -30,6 +30,7 @@ from tests.oracle.model import NaiveFold, Replica, Wanted
 from tests.oracle.random_log import ALL, HASHES, Mix, RandomLog
 from tests.oracle.routing import Question, naive_route
 from tests.oracle.view import NaiveView
+from tests.support.fewest import fewest
 
 BLOCK_SIZE = 8
 _T = TypeVar("_T")
@@ -198,6 +199,8 @@ def everything(view: NaiveView | View, naive: NaiveFold) -> list[tuple[str, obje
         scope = Scope(TenantId(tenant), ModelId(model), HashScheme(scheme))
         adapter = AdapterId(adapter_)
         answers.append((f"members{scope}", list(view.members(scope))))
+        answers.append((f"newcomers{scope}", list(view.newcomers(scope, 0))))
+        answers.append((f"newcomers{scope, now_us}", list(view.newcomers(scope, now_us - SILENT_US))))
         for chain in HASHES.values():
             runs = view.leading_runs(scope, adapter, chain, now_us, ttl_us)
             answers.append((f"leading_runs{scope, adapter, chain}", sorted(runs)))
@@ -254,29 +257,12 @@ def run(steps: Iterable[Step]) -> None:
 
 def shortest(failing: Sequence[Step]) -> list[Step]:
     """A part of the steps, in their order, that still differs and of which nothing can be left out."""
-    steps = _fewest(list(failing), _differs)
+    steps = fewest(list(failing), _differs)
     for number, step in enumerate(steps):
         if isinstance(step, Folded) and step.message.batch is not None:
             differs = partial(_differs_with, steps, number)
-            steps[number] = _with_records(step, _fewest(list(step.message.batch.batch.records), differs))
+            steps[number] = _with_records(step, fewest(list(step.message.batch.batch.records), differs))
     return steps
-
-
-def _fewest(items: list[_T], differs: Callable[[list[_T]], bool]) -> list[_T]:
-    """What is left when no item can be left out any more."""
-    size = max(1, len(items) // 2)
-    while items:
-        start = 0
-        while start < len(items):
-            fewer = items[:start] + items[start + size :]
-            if differs(fewer):
-                items = fewer
-            else:
-                start += size
-        if size == 1:
-            break
-        size //= 2
-    return items
 
 
 def _differs_with(steps: list[Step], number: int, records: list[AnyRecord]) -> bool:

@@ -52,6 +52,17 @@ class NaiveView:
     def members(self, scope: Scope) -> list[ReplicaId]:
         return sorted({ReplicaId(key.replica) for key in self._keys() if key[:3] == scope})
 
+    def newcomers(self, scope: Scope, since_us: int) -> list[ReplicaId]:
+        members = self.members(scope)
+        return sorted(
+            ReplicaId(of.replica)
+            for fold in self.folds
+            for of, row in fold.rows.items()
+            if (of.tenant, of.model, row.scheme) == scope
+            and row.heard_us > since_us
+            and of.replica not in members
+        )
+
     def stats(self, tenant: str, model: str) -> Mapping[ReplicaId, StatsRow]:
         return {
             ReplicaId(of.replica): row.stats

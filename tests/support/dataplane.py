@@ -19,12 +19,13 @@ from inferencecache.indexer.partition import PartitionIndexer
 from inferencecache.indexer.serve import Indexer
 from inferencecache.indexer.settings import IndexerSettings
 from inferencecache.router.following import IndexFollowing
+from inferencecache.router.restriction import EVERYTHING, Restriction
 from inferencecache.schemas.ids import AdapterId, HashScheme, Incarnation, ModelId, ReplicaId, TenantId
 from inferencecache.schemas.layout import Layout
 from inferencecache.schemas.records import AnyRecord, Batch, Begin, Stored, encode_batch
 from inferencecache.schemas.requests import ResyncRequest
 from inferencecache.schemas.senders import ReplicaSender
-from tests.support.nats import NatsServer
+from tests.support.nats import NatsCluster, NatsServer
 from tests.support.waiting import eventually
 
 TENANT = TenantId("t")
@@ -33,21 +34,28 @@ SCHEME = HashScheme("s")
 ASSETS = AssetSettings(partitions=2)
 
 
-def nats(server: NatsServer) -> NatsSettings:
+def nats(server: NatsServer | NatsCluster) -> NatsSettings:
     return NatsSettings(server.url, insecure=True)
 
 
 class DataPlane:
     """Everything a test starts, ended with it."""
 
-    def __init__(self, server: NatsServer) -> None:
-        self.server = server
+    def __init__(self, server: NatsServer | NatsCluster, assets: AssetSettings = ASSETS) -> None:
+        self._servers = server
+        self._assets = assets
         self._running: dict[object, asyncio.Task[None]] = {}
         self._logs: list[Log] = []
 
+    @property
+    def server(self) -> NatsServer:
+        """The only one."""
+        assert isinstance(self._servers, NatsServer)
+        return self._servers
+
     async def indexer(self, **settings: Any) -> Indexer:
         """A running indexer."""
-        indexer = Indexer(IndexerSettings(nats(self.server), assets=ASSETS, **settings))
+        indexer = Indexer(IndexerSettings(nats(self._servers), assets=self._assets, **settings))
         self._start(indexer, indexer.run())
         return indexer
 
@@ -57,16 +65,20 @@ class DataPlane:
         await eventually(lambda: owns_all(indexer), within_s=30)
         return indexer
 
-    async def follower(self) -> IndexFollowing:
+    async def follower(self, restriction: Restriction = EVERYTHING) -> IndexFollowing:
         """A running follower that is complete."""
-        following = await self.starting_follower()
+        following = await self.starting_follower(restriction)
         await eventually(lambda: following.ready and following.complete, within_s=30)
         return following
 
-    async def starting_follower(self) -> IndexFollowing:
-        following = IndexFollowing(nats(self.server), ASSETS, 30.0)
+    async def starting_follower(self, restriction: Restriction = EVERYTHING) -> IndexFollowing:
+        following = IndexFollowing(nats(self._servers), self._assets, 30.0, restriction=restriction)
         self._start(following, following.run("127.0.0.1:0"))
         return following
+
+    async def end(self, following: IndexFollowing) -> None:
+        """End a follower as SIGTERM would."""
+        await self._end(following)
 
     async def kill(self, process: Indexer) -> None:
         """End an indexer as SIGKILL would: no goodbye, its connection gone."""
@@ -78,17 +90,19 @@ class DataPlane:
         await self._end(process)
         await process.close()
 
-    async def producer(self, replica: str, model: ModelId = MODEL) -> Producer:
+    async def producer(
+        self, replica: str, model: ModelId = MODEL, *, tenant: TenantId = TENANT, pod_uid: str = ""
+    ) -> Producer:
         """A sidecar that has not begun yet."""
-        log = await Log.connect(nats(self.server), name=f"producer {replica}", timeout_s=10)
+        log = await Log.connect(nats(self._servers), name=f"producer {replica}", timeout_s=10)
         self._logs.append(log)
-        producer = Producer(log, replica, model)
+        producer = Producer(log, replica, model, tenant, pod_uid)
         await producer.listen()
         return producer
 
     async def log(self) -> Log:
         """A connection of the test's own."""
-        log = await Log.connect(nats(self.server), name="test", timeout_s=10)
+        log = await Log.connect(nats(self._servers), name="test", timeout_s=10)
         self._logs.append(log)
         return log
 
@@ -100,6 +114,10 @@ class DataPlane:
                 await process.log.close()
         for log in self._logs:
             await log.close()
+
+    async def ended(self, process: object) -> None:
+        """Return once it has ended by itself; what it has failed with is raised."""
+        await self._running.pop(process)
 
     def raise_failures(self) -> None:
         """Raise what a process has ended with."""
@@ -120,20 +138,31 @@ class DataPlane:
 class Producer:
     """A sidecar of one replica: it begins, reports, and begins anew with all it knows when it is asked."""
 
-    def __init__(self, log: Log, replica: str, model: ModelId = MODEL) -> None:
+    def __init__(
+        self,
+        log: Log,
+        replica: str,
+        model: ModelId = MODEL,
+        tenant: TenantId = TENANT,
+        pod_uid: str = "",
+    ) -> None:
         self.log = log
         self.replica = ReplicaId(replica)
         self.model = model
+        self.tenant = tenant
+        self.pod_uid = pod_uid or f"uid-{replica}"
         self.known: dict[int, int] = {}
         self.requests: list[ResyncRequest] = []
         self.obeys = True
+        self.layout = Layout(partitions=ASSETS.partitions)
+        """Where it reports; `begin` anew after a change."""
         self._lives = itertools.count(1)
         self._incarnation = Incarnation("")
         self._sequence = 0
         self._pending: asyncio.Task[None] | None = None
 
     async def listen(self) -> None:
-        await self.log.subscribe(resync_subject(TENANT, self.model, self.replica), self._asked)
+        await self.log.subscribe(resync_subject(self.tenant, self.model, self.replica), self._asked)
 
     def _asked(self, message: Message) -> None:
         request = msgspec.json.decode(message.data, type=ResyncRequest)
@@ -143,9 +172,9 @@ class Producer:
 
     async def begin(self) -> None:
         """Begin a new incarnation and report everything."""
-        self._incarnation = Incarnation(f"{self.replica}-{next(self._lives)}")
+        self._incarnation = Incarnation(f"{self.pod_uid}-{next(self._lives)}")
         self._sequence = 0
-        await self.report(Begin(pod_uid=f"uid-{self.replica}", scheme=SCHEME, block_size=16))
+        await self.report(Begin(pod_uid=self.pod_uid, scheme=SCHEME, block_size=16))
         if self.known:
             keys = list(self.known)
             await self.report(self._stored(keys))
@@ -178,9 +207,9 @@ class Producer:
         return Stored(SCHEME, AdapterId(""), 1, 8, np.array(keys, ">u8").tobytes(), counts)
 
     def _subject(self) -> str:
-        layout = Layout(partitions=ASSETS.partitions)
-        partition = partition_of(TENANT, self.model, self.replica, layout)
-        return replica_subject(1, partition, ReplicaSender(TENANT, self.model, self.replica))
+        partition = partition_of(self.tenant, self.model, self.replica, self.layout)
+        sender = ReplicaSender(self.tenant, self.model, self.replica)
+        return replica_subject(self.layout.generation, partition, sender)
 
 
 def owns_all(indexer: Indexer) -> bool:
@@ -192,15 +221,17 @@ def fold_of(partition: PartitionIndexer) -> Any:
     return partition.state.folding.fold
 
 
-def holders_of(following: IndexFollowing, key: int, model: ModelId = MODEL) -> set[str]:
+def holders_of(
+    following: IndexFollowing, key: int, model: ModelId = MODEL, tenant: TenantId = TENANT
+) -> set[str]:
     """Which replicas hold a key, by the follower's views."""
     found: set[str] = set()
-    for number, view in enumerate(following.views):
-        hits = view.exact(
-            Scope(TENANT, model, SCHEME),
+    for replica in following.replicas:
+        hits = replica.view.exact(
+            Scope(tenant, model, SCHEME),
             AdapterId(""),
             key.to_bytes(8, "big"),
-            following.now_us(number),
+            replica.now_us(),
             1_800_000_000,
         )
         found |= {hit.replica for hit in hits}
@@ -222,7 +253,9 @@ def has_all(following: IndexFollowing, *producers: Producer) -> Callable[[], boo
     def check() -> bool:
         entries = sum(replica.view.entries for replica in following.replicas)
         return entries == sum(len(each.known) for each in producers) and all(
-            each.replica in holders_of(following, key, each.model) for each in producers for key in each.known
+            each.replica in holders_of(following, key, each.model, each.tenant)
+            for each in producers
+            for key in each.known
         )
 
     return check

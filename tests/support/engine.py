@@ -19,6 +19,8 @@ import msgspec
 import zmq
 import zmq.asyncio
 
+from tests.support.waiting import a_moment
+
 BLOCK = 4
 END = b"\xff" * 8
 
@@ -75,12 +77,12 @@ class Engine:
             assert self._live is not None
             await self._live.send_multipart([self.topic, number.to_bytes(8, "big"), payload])
 
-    def start(self) -> None:
+    async def start(self) -> None:
         """Open the sockets, on the ports of before if there were any."""
-        self._live = self._bind(zmq.PUB, self.live_endpoint)
+        self._live = await self._bind(zmq.PUB, self.live_endpoint)
         self.live_endpoint = self._live.getsockopt_string(zmq.LAST_ENDPOINT)
         if self.replays:
-            self._replay = self._bind(zmq.ROUTER, self.replay_endpoint)
+            self._replay = await self._bind(zmq.ROUTER, self.replay_endpoint)
             self.replay_endpoint = self._replay.getsockopt_string(zmq.LAST_ENDPOINT)
             self._answering = asyncio.create_task(self._answer(self._replay))
 
@@ -102,11 +104,11 @@ class Engine:
         await self.stop()
         self.started += 100.0
         self._next = begin_at
-        self.start()
+        await self.start()
 
     # ------------------------------------------------------------------ sockets
 
-    def _bind(self, kind: int, endpoint: str) -> zmq.asyncio.Socket:
+    async def _bind(self, kind: int, endpoint: str) -> zmq.asyncio.Socket:
         socket = self._context.socket(kind)
         socket.sndhwm = 0
         deadline = time.monotonic() + 5.0
@@ -116,7 +118,7 @@ class Engine:
             except zmq.ZMQError:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(0.01)  # the port of the socket before is being given up
+                await a_moment()  # the port of the socket before is being given up
             else:
                 return socket
 
@@ -151,7 +153,7 @@ class Engine:
 
     async def __aenter__(self) -> Self:
         self._metrics = await asyncio.start_server(self._serve, "127.0.0.1", 0)
-        self.start()
+        await self.start()
         return self
 
     async def __aexit__(

@@ -19,8 +19,16 @@ from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheStub
 class LiveRouter:
     """A complete router and a client of it."""
 
-    def __init__(self, following: IndexFollowing, channel: grpc.aio.Channel) -> None:
+    def __init__(
+        self,
+        following: IndexFollowing,
+        servicer: Servicer,
+        registry: CollectorRegistry,
+        channel: grpc.aio.Channel,
+    ) -> None:
         self.following = following
+        self.servicer = servicer
+        self.registry = registry
         self.stub = InferenceCacheStub(channel)
 
 
@@ -31,6 +39,6 @@ async def served_over(following: IndexFollowing) -> AsyncIterator[LiveRouter]:
     server = GrpcServer(("127.0.0.1", 0), servicer)
     await server.start()
     async with grpc.aio.insecure_channel(server.address) as channel:
-        yield LiveRouter(following, channel)
+        yield LiveRouter(following, servicer, registry, channel)
     servicer.stop()
     await server.stop()

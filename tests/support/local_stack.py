@@ -7,17 +7,17 @@ import json
 import os
 import signal
 import sys
-import time
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any, Self
 
 import grpc
 import grpc.aio
+import yaml
 from aiohttp import ClientError, ClientSession
 
 from inferencecache.v1alpha1 import inferencecache_pb2 as pb
 from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheStub
+from tests.support.waiting import eventually
 
 START_LIMIT_S = 180.0
 STOP_LIMIT_S = 45.0
@@ -42,7 +42,7 @@ class LocalStack:
             stderr=self._output,
         )
         self.http = ClientSession()
-        await eventually(self._is_up, START_LIMIT_S)
+        await eventually(self._is_up, within_s=START_LIMIT_S)
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -71,11 +71,19 @@ class LocalStack:
         command: list[str] = self.processes[name]["command"]
         return command[command.index(flag) + 1]
 
+    @property
+    def gateway(self) -> str:
+        """URL of the Envoy in front."""
+        config = yaml.safe_load(Path(self.option("envoy", "-c")).read_text())
+        (listener,) = config["static_resources"]["listeners"]
+        where = listener["address"]["socket_address"]
+        return f"http://{where['address']}:{where['port_value']}"
+
     async def kill(self, name: str) -> None:
         """SIGKILL one process and wait until its successor is ready."""
         before = self.processes[name]["pid"]
         os.kill(before, signal.SIGKILL)
-        await eventually(lambda: self._is_back(name, before))
+        await eventually(lambda: self._is_back(name, before), within_s=30)
 
     async def complete(self, engine: str, prompt: list[int], max_tokens: int = 1) -> dict[str, Any]:
         """A completion from one engine."""
@@ -124,11 +132,3 @@ class LocalStack:
                 return response.status == 200
         except ClientError:
             return False
-
-
-async def eventually(condition: Callable[[], Awaitable[bool]], limit_s: float = 30.0) -> None:
-    """Ask again until the condition holds; fail when it does not within the limit."""
-    deadline = time.monotonic() + limit_s
-    while not await condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.02)

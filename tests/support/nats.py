@@ -8,7 +8,9 @@ loop running meanwhile calls them through `asyncio.to_thread`.
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
 import signal
 import socket
@@ -19,6 +21,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 from urllib.parse import urlsplit
+
+import nats
+from nats.js.api import StreamInfo
+
+from inferencecache.cli.stack.ports import Ports
 
 START_LIMIT_S = 20.0
 STOP_LIMIT_S = 10.0
@@ -31,9 +38,20 @@ jetstream {{
     store_dir: "{store}"
     sync_interval: 1s
     max_memory_store: 1GB
-    max_file_store: 64GB
+    max_file_store: {max_file_store}
 }}
 {extra}
+"""
+
+
+NODES = 3
+CLUSTER = """\
+server_name: "{name}"
+cluster {{
+    name: "test"
+    listen: "127.0.0.1:{port}"
+    routes: [{routes}]
+}}
 """
 
 
@@ -59,11 +77,18 @@ class NatsServer:
     """
 
     def __init__(
-        self, folder: Path, *, extra: str = "", store_dir: Path | None = None, port: int = -1
+        self,
+        folder: Path,
+        *,
+        extra: str = "",
+        store_dir: Path | None = None,
+        port: int = -1,
+        max_file_store: str = "64GB",
     ) -> None:
         self.folder = folder
         self.store_dir = store_dir or folder / "store"
         self.extra = extra
+        self.max_file_store = max_file_store
         self.port = port
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -92,7 +117,13 @@ class NatsServer:
         self.folder.mkdir(parents=True, exist_ok=True)
         config = self.folder / "nats-server.conf"
         config.write_text(
-            CONFIG.format(port=self.port, folder=self.folder, store=self.store_dir, extra=self.extra)
+            CONFIG.format(
+                port=self.port,
+                folder=self.folder,
+                store=self.store_dir,
+                max_file_store=self.max_file_store,
+                extra=self.extra,
+            )
         )
         with self.log_file.open("ab") as log:
             self._process = subprocess.Popen(
@@ -127,8 +158,11 @@ class NatsServer:
         shutil.rmtree(self.store_dir, ignore_errors=True)
 
     def pause(self) -> None:
-        """Freeze the process: connections stay open and nothing answers."""
+        """Freeze the process: connections stay open and nothing answers once this returns."""
         self._signal(signal.SIGSTOP)
+        if self._process is not None:
+            # The kernel stops a process when it is next on a processor; until then it still answers.
+            os.waitid(os.P_PID, self._process.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def resume(self) -> None:
         self._signal(signal.SIGCONT)
@@ -167,13 +201,77 @@ class NatsServer:
                 self.port = _port_of(ports_file)
             if self.port > 0 and _greets(self.port):
                 return
-            time.sleep(0.01)
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                process.wait(0.01)
         self.kill()
         raise NatsServerError(f"nats-server did not answer within {START_LIMIT_S} s\n{self._log_tail()}")
 
     def _log_tail(self) -> str:
         lines = self.log_file.read_text(errors="replace").splitlines()
         return "\n".join(lines[-20:])
+
+
+class NatsCluster:
+    """Three nats-servers that replicate to each other; any of them may be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        ports = Ports(well_known=False)
+        routes = [ports.take(0) for _ in range(NODES)]
+        urls = ", ".join(f'"nats://127.0.0.1:{port}"' for port in routes)
+        self.servers = {
+            f"n{number}": NatsServer(
+                folder / f"n{number}",
+                port=ports.take(0),
+                extra=CLUSTER.format(name=f"n{number}", port=port, routes=urls),
+            )
+            for number, port in enumerate(routes, 1)
+        }
+
+    @property
+    def url(self) -> str:
+        """All of them, as `--nats-url` takes it."""
+        return ",".join(server.url for server in self.servers.values())
+
+    def start(self) -> Self:
+        """Start those that do not run. JetStream answers once they have found each other."""
+        for server in self.servers.values():
+            server.start()
+        return self
+
+    def stop(self) -> None:
+        for server in self.servers.values():
+            server.stop()
+
+    async def streams(self) -> dict[str, StreamInfo]:
+        """What the cluster says of every stream."""
+        async with await nats.connect(self.url.split(",")) as connection:
+            infos = await connection.jetstream().streams_info()
+        return {str(info.config.name): info for info in infos}
+
+    async def leader(self, stream: str) -> NatsServer:
+        """The server that leads a stream now."""
+        info = (await self.streams())[stream].cluster
+        assert info is not None
+        return self.servers[str(info.leader)]
+
+    async def follower(self, stream: str) -> NatsServer:
+        """A server that has a copy and does not lead."""
+        info = (await self.streams())[stream].cluster
+        assert info is not None
+        return self.servers[str((info.replicas or [])[0].name)]
+
+    async def is_whole(self) -> bool:
+        """Are all copies of all streams there and current?"""
+        try:
+            infos = await self.streams()
+        except nats.errors.TimeoutError:
+            return False
+        return all(
+            peer.current and not peer.offline
+            for info in infos.values()
+            if info.cluster is not None
+            for peer in info.cluster.replicas or ()
+        )
 
 
 def _port_of(ports_file: Path) -> int:

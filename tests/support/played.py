@@ -28,6 +28,9 @@ class PlayedLog:
         self.waiting = 0
         self.callback: Callback = lambda _: None
 
+    def new_inbox(self) -> str:
+        return "inbox"
+
     def on_connected(self, _: object) -> object:
         return lambda: None
 

@@ -20,11 +20,12 @@ from inferencecache.core.log.subjects import control_subject, parse_subject
 from inferencecache.core.policy import Intent
 from inferencecache.core.templates import Template
 from inferencecache.router.metrics import ServerMetrics
+from inferencecache.router.restriction import EVERYTHING
 from inferencecache.router.server import GrpcServer
 from inferencecache.router.servicer import Servicer
 from inferencecache.router.tokenizing import Tokenizing
-from inferencecache.router.views import Deliver
-from inferencecache.schemas.ids import LogEpoch, OwnerId, TenantId
+from inferencecache.router.views import Deliver, Explain
+from inferencecache.schemas.ids import LogEpoch, ModelId, OwnerId, TenantId
 from inferencecache.schemas.layout import Layout
 from inferencecache.schemas.policy import PolicySet, ResolvedPolicy
 from inferencecache.schemas.positions import Position
@@ -43,11 +44,11 @@ class FoldedLog:
     """
 
     def __init__(self, layout: Layout | None = None) -> None:
-        self.layout = layout or Layout()
-        self.folds = [Fold(1 << 12) for _ in range(self.layout.partitions)]
+        self.restriction = EVERYTHING
         self.messages: list[tuple[str, Batch]] = []
         self.message_ids: list[str] = []
         self.payload_limit = 8 * 1024 * 1024 - 65_536
+        self.in_flight = 0
         self.is_storing = True
         self.complete = True
         self.unproven: set[int] = set()
@@ -58,11 +59,16 @@ class FoldedLog:
         self.credited = Credits()
         self.tails: list[tuple[Deliver, Callable[[], None]]] = []
         self._stamp_us = START_US
-        for partition in range(self.layout.partitions):
-            self._append_control(partition, Claim(_OWNER, LogEpoch("epoch")))
-        self.pass_time(1)
+        self.move(layout or Layout())
 
     # what a router sees
+
+    @property
+    def newest_layout(self) -> Layout:
+        return self.layout
+
+    def serves(self, tenant: TenantId, model: ModelId) -> bool:
+        return self.restriction.serves(tenant, model)
 
     @property
     def views(self) -> Sequence[IndexView]:
@@ -104,7 +110,7 @@ class FoldedLog:
     def publisher(self) -> FoldedLog:
         return self
 
-    async def run(self, grpc_address: str) -> None:
+    async def run(self, grpc_address: str, explain: Explain | None = None) -> None:
         await asyncio.Event().wait()
 
     # what a test does
@@ -120,6 +126,14 @@ class FoldedLog:
         for deliver, _ in self.tails:
             deliver([StreamMessage(subject, payload, position, {}, 0)])
         return PubAck("IC_EVENTS", sequence)
+
+    def move(self, layout: Layout) -> None:
+        """Another generation, empty, is served from now on."""
+        self.layout = layout
+        self.folds = [Fold(1 << 12) for _ in range(layout.partitions)]
+        for partition in range(layout.partitions):
+            self._append_control(partition, Claim(_OWNER, LogEpoch("epoch")))
+        self.pass_time(1)
 
     def pass_time(self, seconds: int) -> None:
         """The owner ticks once a second."""

@@ -71,13 +71,20 @@ async def log_tail(nats_url: str) -> AsyncIterator[LogTail]:
     log = await Log.connect(NatsSettings(nats_url, insecure=True), name="test", timeout_s=10)
     layout = await ensure_layout(log, default=Layout(partitions=1))
     await ensure_assets(log, layout)
+    async with generation_tail(log, layout.generation) as tail:
+        yield tail
+    await log.close()
+
+
+@contextlib.asynccontextmanager
+async def generation_tail(log: Log, generation: int) -> AsyncIterator[LogTail]:
+    """The only partition of a generation that exists."""
     tail = LogTail(log)
-    reader = Reader(log, events_stream(1, 0), Position(), tail.deliver, lambda lost: None)
+    reader = Reader(log, events_stream(generation, 0), Position(), tail.deliver, lambda lost: None)
     reading = asyncio.create_task(reader.run())
     yield tail
     reading.cancel()
     await asyncio.wait([reading])
-    await log.close()
 
 
 class Running:

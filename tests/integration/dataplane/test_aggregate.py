@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from inferencecache.core.index.aggregate import merge
-from inferencecache.core.log import Bucket, Entry, Gone
+from inferencecache.core.log import Bucket, Entry, Gone, jetstream
 from inferencecache.core.log.subjects import AGGREGATE
 from inferencecache.schemas.aggregate import PartitionAggregate
 from tests.support.dataplane import TENANT, DataPlane
@@ -37,3 +37,20 @@ async def test_every_owned_partition_is_put_and_put_again(plane: DataPlane) -> N
         ("r1", TENANT, 8)
     ]
     assert document.total_prefixes == 8
+
+
+async def test_a_bucket_that_somebody_deletes_is_there_again_with_all_counts(plane: DataPlane) -> None:
+    await plane.owner()
+    log = await plane.log()
+    bucket = Bucket(log, AGGREGATE)
+
+    async def is_counted() -> bool:
+        try:
+            return {entry.key for entry in await bucket.entries()} >= {"1.0", "1.1"}
+        except jetstream.NoStreamError:
+            return False
+
+    await eventually(is_counted, within_s=30)
+    await jetstream.delete_stream(log, f"KV_{AGGREGATE}")
+    assert not await is_counted()
+    await eventually(is_counted, within_s=30)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import urllib.error
@@ -13,24 +13,29 @@ import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from inferencecache.core.log import Bucket, ensure_assets
+from inferencecache.core.log.subjects import LAYOUT, LAYOUT_KEY
+from inferencecache.schemas.layout import CurrentLayout, Layout
 from tests.support.dataplane import DataPlane, has_all
 from tests.support.nats import NatsServer
+from tests.support.ports import free_port
 from tests.support.waiting import eventually
 
 
 class Process:
-    """An indexer process; its HTTP port is read from its log."""
+    """An indexer process, or another one; its HTTP port is read from its log."""
 
-    def __init__(self, folder: Path, *arguments: str) -> None:
+    def __init__(self, folder: Path, *arguments: str, module: str = "inferencecache.indexer") -> None:
         self._log = folder / f"indexer-{len(list(folder.glob('indexer-*')))}.log"
         environment = {
             key: value for key, value in os.environ.items() if not key.startswith("INFERENCECACHE")
         }
         with self._log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "inferencecache.indexer", *arguments],
+                [sys.executable, "-m", module, *arguments],
                 stdout=log,
                 stderr=log,
                 env=environment,
@@ -53,13 +58,6 @@ def processes(tmp_path: Path) -> Iterator[list[Process]]:
         if each.process.poll() is None:
             each.process.kill()
             each.process.wait()
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def page(port: int, path: str) -> tuple[int, str]:
@@ -119,6 +117,28 @@ async def test_a_process_gets_ready_is_killed_restarted_and_stopped(
     assert all(replica.follower.repairs == 0 for replica in router.replicas)
     assert await asyncio.to_thread(second.end, signal.SIGTERM) == 0
     assert "graceful_shutdown_done" in second.output
+
+
+@pytest.mark.parametrize(
+    ("module", "more"),
+    [("inferencecache.indexer", ()), ("inferencecache.router", ("--grpc-bind-address=127.0.0.1:0",))],
+)
+async def test_a_layout_of_a_newer_schema_is_refused_at_start_in_one_line(
+    nats_server: NatsServer, plane: DataPlane, tmp_path: Path, module: str, more: tuple[str, ...]
+) -> None:
+    log = await plane.log()
+    await ensure_assets(log, Layout())
+    await Bucket(log, LAYOUT).put(LAYOUT_KEY, msgspec.json.encode(CurrentLayout(2, 4, schema=99)))
+    process = Process(
+        tmp_path,
+        *("--nats-url", nats_server.url, "--insecure-nats", "--http-bind-address=127.0.0.1:0", *more),
+        module=module,
+    )
+    assert await asyncio.to_thread(process.process.wait, 40) == 1
+    (refusal,) = [line for line in map(json.loads, process.output.splitlines()) if line["level"] == "error"]
+    assert refusal["event"] == "start_refused"
+    assert "schema 99" in refusal["msg"]
+    assert "upgrade" in refusal["msg"]
 
 
 async def test_without_a_server_it_waits_and_is_not_ready(tmp_path: Path, processes: list[Process]) -> None:

@@ -60,8 +60,8 @@ async def test_two_indexers_agree_on_a_new_log_epoch_after_lost_storage(plane: D
     late = await plane.follower()
     await eventually(lambda: agree(router, late))
     for number in range(2):
-        owners = [indexer.partitions[number].owned for indexer in indexers]
-        assert sum(owners) == 1
+        both = [indexer.partitions[number] for indexer in indexers]
+        await eventually(lambda both=both: sum(each.owned for each in both) == 1)  # type: ignore[misc]
 
 
 async def test_an_older_copy_of_the_storage_is_noticed(plane: DataPlane, tmp_path: Path) -> None:
@@ -215,8 +215,10 @@ async def test_a_full_snapshot_store_gives_up_bases_for_replay(plane: DataPlane)
     await producer.store(1, 200)
     await log.send(snapshot_request_subject(1, PARTITION), b"")
     await eventually(lambda: machine.dropped_count > 0)
-    async with asyncio.timeout(10):
-        while base in [each.name for each in await snapshots.stored()]:
-            await asyncio.sleep(0.01)
+
+    async def is_gone() -> bool:
+        return base not in [each.name for each in await snapshots.stored()]
+
+    await eventually(is_gone)
     await log.send(snapshot_request_subject(1, PARTITION), b"")
     await eventually(lambda: machine.referenced_count == 2)

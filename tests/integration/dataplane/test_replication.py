@@ -63,11 +63,13 @@ async def test_a_late_follower_starts_from_the_snapshot(plane: DataPlane) -> Non
         await eventually(lambda before=before: machine.referenced_count > before)  # type: ignore[misc]
         await eventually(lambda: not machine.busy)
     await eventually(lambda: machine.referenced_count >= 3)
-    async with asyncio.timeout(5):
-        while (await jetstream.stream_info(log, f"IC_DELTAS_1_{number}")).state.first_seq <= 1:
-            await asyncio.sleep(0.01)
+
+    async def is_purged() -> bool:
+        return (await jetstream.stream_info(log, f"IC_DELTAS_1_{number}")).state.first_seq > 1
+
+    await eventually(is_purged)
     router = await plane.follower()
-    assert has_all(router, producer)()
+    await eventually(has_all(router, producer))
     assert router.replicas[number].follower.repairs == 0
 
 
@@ -166,15 +168,16 @@ async def test_policy_reaches_routers_and_the_log(plane: DataPlane) -> None:
     assert [fold.policy.policies[0].ttl_us for fold in folds] == [60_000_000] * 2
 
 
-async def test_the_cap_is_divided_over_partitions_and_holds(plane: DataPlane) -> None:
-    indexer = await plane.owner(max_entries=200)
+async def test_the_cap_holds_and_what_it_evicts_reaches_routers(plane: DataPlane) -> None:
+    indexer = await plane.owner(max_entries=100)
     router = await plane.follower()
     folds = [fold_of(partition) for partition in indexer.partitions]
-    await eventually(lambda: all(fold.budget.max_entries == 100 for fold in folds))
+    await eventually(lambda: all(fold.budget.max_entries == 50 for fold in folds))
     producer = await plane.producer("r1")
     await producer.begin()
     for number in range(20):
         await producer.store(100 * number)
     await eventually(lambda: holders_of(router, 1907) == {"r1"})
-    assert sum(replica.view.entries for replica in router.replicas) == 100
-    assert sum(partition.evictions["lru", "cap"] for partition in indexer.partitions) == 60
+    kept = sum(replica.view.entries for replica in router.replicas)
+    assert 50 <= kept <= 100
+    assert sum(partition.evictions["lru", "cap"] for partition in indexer.partitions) == 160 - kept

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-
 from prometheus_client import CollectorRegistry
 
 from inferencecache.core.log import Bucket
@@ -17,7 +15,7 @@ from inferencecache.v1alpha1.inferencecache_pb2 import LookupRouteRequest
 from tests.support.dataplane import TENANT, DataPlane, fold_of
 from tests.support.engine import BLOCK, Engine
 from tests.support.sidecar import Running, keys, sidecars
-from tests.support.waiting import eventually
+from tests.support.waiting import a_moment, eventually
 
 TTL_S = 5
 SWEEP_S = 1
@@ -86,7 +84,7 @@ async def test_a_prefix_that_is_never_stored_again_stays_while_its_sidecar_is_al
                 forgotten_us = forgotten_us or passed_us
             if entries(following) == len(blocks):
                 swept_us = swept_us or passed_us
-            await asyncio.sleep(0.02)
+            await a_moment()
         assert TTL_S - SLACK_S <= forgotten_us / 1e6 <= TTL_S + SLACK_S
         assert TTL_S - SLACK_S <= swept_us / 1e6 <= TTL_S + SWEEP_S + SLACK_S
 

@@ -38,6 +38,7 @@ def test_hints_raise_the_cached_share_by_ten_points_or_more(tmp_path: Path) -> N
     assert figures["hinted"]["prompt_tokens"] == figures["control"]["prompt_tokens"]
     assert figures["reasons"]["PREFIX_MATCH"] > 180
     assert figures["probes_never_visible"] == 0
+    assert sum(figures["partitions_owned"].values()) == 2
     assert figures["views_compared"] > 0
     assert figures["views_different"] == 0
     for delay in figures["visible_delay_ms"].values():

@@ -23,8 +23,9 @@ from inferencecache.core.log.assets import (
 )
 from inferencecache.core.log.buckets import Bucket
 from inferencecache.core.partitions.foundation import Foundation
+from inferencecache.core.protocol.layouts import succeed
 from inferencecache.core.service import AssetSettings
-from inferencecache.schemas.layout import Layout
+from inferencecache.schemas.layout import CurrentLayout, Layout
 from tests.integration.log.conftest import Connect
 from tests.support.nats import NatsServer
 from tests.support.waiting import eventually
@@ -46,7 +47,7 @@ async def test_all_assets_exist_afterwards_and_creating_them_again_changes_nothi
     events = (await jetstream.stream_info(log, "IC_EVENTS_3_0")).config
     assert events["compression"] == "s2"
     assert events["max_age"] == 24 * 3600 * 10**9
-    assert events["max_bytes"] == 2 * 1024**3
+    assert events["max_bytes"] == 1024**3
 
 
 async def test_the_first_to_start_sets_the_layout_for_all(nats_server: NatsServer, connect: Connect) -> None:
@@ -84,12 +85,11 @@ async def test_what_runs_outlives_a_layout_that_becomes_unreadable(
 ) -> None:
     log = await connect(nats_server)
     foundation = Foundation(log, AssetSettings(partitions=1))
-    keeping = asyncio.create_task(foundation.keep(await foundation.lay()))
-    await Bucket(log, "IC_LAYOUT").put("layout", b"{")
+    keeping = asyncio.create_task(foundation.keep(await foundation.lay(), lambda _: None))
     with capture_logs() as lines:
-        foundation.again()
+        await Bucket(log, "IC_LAYOUT").put("layout", b"{")
         await eventually(lambda: lines or keeping.done())
-    assert [line["event"] for line in lines] == ["assets_unsafe"]
+    assert {line["event"] for line in lines} == {"assets_unsafe"}
     assert not keeping.done()
     keeping.cancel()
 
@@ -130,8 +130,35 @@ async def test_streams_shrink_to_what_the_server_can_reserve(
     log = await connect(small)
     await ensure_assets(log, Layout())
     sizes = [(await jetstream.stream_info(log, f"IC_EVENTS_1_{p}")).config["max_bytes"] for p in (0, 1)]
-    assert sizes == [1024**3 // 4] * 2
+    assert sizes == [1024**3 // 8] * 2
     tiny = nats_servers(extra=limit.format(LEAST_STREAM_BYTES))
     log = await connect(tiny)
     with pytest.raises(StoreTooSmallError, match="max_file_store"):
         await ensure_assets(log, Layout())
+
+
+async def test_generations_one_after_the_other_fit_a_server_that_does_not_say_what_it_can_store(
+    nats_servers: Callable[..., NatsServer], connect: Connect
+) -> None:
+    log = await connect(nats_servers(max_file_store="1GB"))
+    layout = CurrentLayout(1, 2)
+    for partitions in (4, 8, 3):
+        await ensure_assets(log, layout)
+        sizes = [
+            (await jetstream.stream_info(log, f"IC_EVENTS_{layout.generation}_{p}")).config["max_bytes"]
+            for p in range(layout.partitions)
+        ]
+        assert len(set(sizes)) == 1
+        assert sizes[0] >= LEAST_STREAM_BYTES
+        layout = succeed(layout, partitions=partitions)
+
+
+async def test_streams_that_hold_something_keep_their_room_when_others_need_some(
+    nats_servers: Callable[..., NatsServer], connect: Connect
+) -> None:
+    log = await connect(nats_servers(max_file_store="1GB"))
+    await ensure_assets(log, Layout(partitions=1))
+    await log.publisher.publish("ic.ev.1.0._.o", b"x")
+    before = (await jetstream.stream_info(log, "IC_EVENTS_1_0")).config
+    await ensure_assets(log, CurrentLayout(2, 20, older=(Layout(partitions=1),)))
+    assert (await jetstream.stream_info(log, "IC_EVENTS_1_0")).config == before

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from inferencecache.core.log import WrongLastSequenceError, jetstream
-from inferencecache.core.log.assets import Sizes, declare, ensure_assets, ensure_members
+from inferencecache.core.log.assets import declare, ensure_assets, ensure_members
 from inferencecache.core.log.buckets import Bucket, Entry, Gone
 from inferencecache.core.log.connection import Log
 from inferencecache.schemas.layout import Layout
@@ -171,7 +171,7 @@ async def test_a_member_that_stops_writing_is_reported_as_gone(
     nats_server: NatsServer, connect: Connect
 ) -> None:
     log = await connect(nats_server)
-    config = next(c for c in declare(Layout(), Sizes.divide(1 << 30, 2)) if c["name"] == "KV_IC_MEMBERS")
+    config = next(c for c in declare(Layout(), 1 << 30) if c["name"] == "KV_IC_MEMBERS")
     await jetstream.create_stream(
         log,
         config

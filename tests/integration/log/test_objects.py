@@ -15,6 +15,7 @@ from inferencecache.core.log.objects import ObjectDamagedError, ObjectMissingErr
 from inferencecache.schemas.layout import Layout
 from tests.integration.log.conftest import Connect
 from tests.support.nats import NatsServer
+from tests.support.waiting import a_turn
 
 NAME = "1/0/12345-owner-ab12"
 STREAM = "OBJ_IC_SNAPSHOTS"
@@ -80,6 +81,18 @@ async def test_an_interrupted_upload_is_no_object_and_can_be_found(
     assert await snapshots.unfinished() == []
 
 
+async def test_what_another_tool_has_stored_is_left_alone(nats_server: NatsServer, connect: Connect) -> None:
+    """Its chunks have random tokens, which tell no name."""
+    log = await connect(nats_server)
+    snapshots = await store(log)
+    await snapshots.put(NAME, [b"ours"])
+    for token in ("Xq9ZzK0vYt3mWc7bRn5LpA", "a"):
+        for kind in ("C", "M"):
+            await log.publisher.publish(f"$O.IC_SNAPSHOTS.{kind}.{token}", b"theirs")
+    assert [entry.name for entry in await snapshots.stored()] == [NAME]
+    assert await snapshots.unfinished() == []
+
+
 async def test_a_missing_chunk_ends_the_reading_in_its_time(
     nats_server: NatsServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -115,7 +128,7 @@ async def test_an_upload_survives_a_restart_of_the_server(nats_server: NatsServe
         for number in range(8):
             if number == 4:
                 halfway.set()
-                await asyncio.sleep(0)
+                await a_turn()
             yield content[number << 20 : (number + 1) << 20]
 
     putting = asyncio.create_task(snapshots.put(NAME, pieces()))  # type: ignore[arg-type]

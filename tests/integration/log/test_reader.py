@@ -138,7 +138,7 @@ async def test_a_stopped_server_that_continues_is_read_on(nats_server: NatsServe
         await eventually(lambda: collected.reader.openings == 1)
         nats_server.pause()
         try:
-            await asyncio.sleep(1.0)  # long enough for the reader to miss heartbeats
+            await eventually(lambda: collected.reader._trouble == "no heartbeat")
         finally:
             nats_server.resume()
         await fill(log, 1, 20)

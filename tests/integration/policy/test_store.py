@@ -22,7 +22,7 @@ from inferencecache.schemas.members import ControllerMember, Member, RouterMembe
 from inferencecache.schemas.resources import AnyResource, ResourceRef
 from tests.support.nats import NatsServer
 from tests.support.resources import policy, template, tenant, topology
-from tests.support.waiting import eventually
+from tests.support.waiting import a_moment, eventually
 
 SLOT = {"name": "q", "type": "Mutable", "required": True}
 
@@ -183,7 +183,7 @@ async def test_beside_a_living_controller_nothing_is_written(log: Log, store: Po
     async def live() -> None:
         while True:
             await put_member(log, "controller.c1", ControllerMember("c1"))
-            await asyncio.sleep(0.2)
+            await a_moment()
 
     await store.apply([policy("a/p")])
     async with in_background(live()):

@@ -15,6 +15,23 @@ from typing import TYPE_CHECKING, Any
 import grpc
 import pytest
 
+from inferencecache.core.log import Bucket, Log
+from inferencecache.core.log.subjects import (
+    AGGREGATE,
+    LAYOUT,
+    LAYOUT_KEY,
+    MEMBERS,
+    POLICY,
+    POLICY_KEY,
+    REFS,
+    WORK_SUBJECT,
+    budget_key,
+    member_key,
+    partition_key,
+    template_key,
+    topology_key,
+)
+from inferencecache.core.service import NatsSettings
 from inferencecache.v1alpha1.inferencecache_pb2 import (
     Ack,
     CacheEvent,
@@ -28,6 +45,7 @@ from inferencecache.v1alpha1.inferencecache_pb2 import (
 )
 from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheStub
 from tests.support.nats import NatsServer
+from tests.support.waiting import a_moment, eventually
 
 if TYPE_CHECKING:
     from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheAsyncStub
@@ -36,6 +54,17 @@ SCOPE: dict[str, Any] = {"tenant_id": "t", "model_id": "m", "hash_scheme": "vllm
 HASHES = [number.to_bytes(8, "big") for number in range(1, 65)]
 LISTEN = ("--grpc-bind-address=127.0.0.1:0", "--http-bind-address=127.0.0.1:0")
 UNREACHABLE = "nats://127.0.0.1:9"
+READ_KEYS = [
+    (POLICY, POLICY_KEY),
+    (POLICY, template_key("a", "b")),
+    (POLICY, topology_key("a", "b")),
+    (REFS, partition_key(1, 0)),
+    (AGGREGATE, partition_key(1, 0)),
+    (AGGREGATE, budget_key(1)),
+    (MEMBERS, member_key("router", "x")),
+    (MEMBERS, member_key("indexer", "x")),
+    (LAYOUT, LAYOUT_KEY),
+]
 ALONE = (f"--nats-url={UNREACHABLE}", "--insecure-nats")
 
 
@@ -78,9 +107,10 @@ class Process:
         return int(answer.split()[1]), answer.partition("\r\n\r\n")[2]
 
     async def ready(self) -> None:
-        async with asyncio.timeout(30):
-            while (await self.get("/readyz"))[0] != 200:
-                await asyncio.sleep(0.02)
+        async def is_ready() -> bool:
+            return (await self.get("/readyz"))[0] == 200
+
+        await eventually(is_ready, within_s=30)
 
     async def end(self, number: int = signal.SIGTERM) -> int:
         """Signal it, unless it has ended by itself, and wait; its exit code."""
@@ -130,7 +160,7 @@ async def answered(
             answer = await stub.LookupRoute(request)
             if answer.reason_code == reason:
                 return answer
-            await asyncio.sleep(0.001)
+            await a_moment()
 
 
 @pytest.mark.rule("WIRE-098", "WIRE-099", "WIRE-202", "WIRE-023", "IDX-02")
@@ -153,7 +183,10 @@ async def test_what_one_router_accepts_all_routers_answer(nats_server: NatsServe
     for stub in stubs:
         answer = await answered(stub, request, "PREFIX_MATCH")
         (score,) = answer.replica_scores
-        assert (score.replica_id, score.matched_tokens, score.score) == ("r1", 1024, 768.0)
+        assert (score.replica_id, score.matched_tokens) == ("r1", 1024)
+        # 1024 x (1 - 0.25), less what it has aged meanwhile, of a time to live of half an hour.
+        assert score.score == pytest.approx(768.0 * score.estimated_cache_hit_prob)
+        assert score.estimated_cache_hit_prob == pytest.approx(1.0, abs=2 / 1800)
     # The bound is 50 ms at the 99th percentile on a quiet machine; this one may be busy.
     assert time.monotonic() - accepted_at < 2.0
     state = await stubs[1].GetCacheState(GetCacheStateRequest(tenant_id="t", model_id="m"))
@@ -169,6 +202,33 @@ async def test_what_one_router_accepts_all_routers_answer(nats_server: NatsServe
     for process in (*routers, indexer):
         assert await process.end() == 0
         assert "7654321" not in process.text
+
+
+@pytest.mark.parametrize(
+    "value",
+    [b'{"x":' + b"[" * 100_000, b'{"name":"\xff","generation":"\xff"}', b"\xff"],
+    ids=["deep", "not UTF-8", "no JSON"],
+)
+async def test_no_process_ends_by_a_value_that_it_cannot_read(
+    nats_server: NatsServer, start: Start, value: bytes
+) -> None:
+    nats = (f"--nats-url={nats_server.url}", "--insecure-nats")
+    indexer = await start("indexer", *nats, "--http-bind-address=127.0.0.1:0")
+    router = await start("router", *nats, *LISTEN)
+    await indexer.line("indexer_started")
+    await router.ready()
+    log = await Log.connect(NatsSettings(nats_server.url, insecure=True), name="test", timeout_s=10)
+    for bucket, key in READ_KEYS:
+        await Bucket(log, bucket).put(key, value)
+    await log.send(WORK_SUBJECT, value)
+    await log.close()
+    for process in (indexer, router):
+        await process.line("assets_unsafe")  # the last key was read
+        await process.line("member_unreadable")
+    assert (await (await router.stub()).LookupRoute(LookupRouteRequest(**SCOPE))).reason_code == "NO_HINT"
+    for process in (router, indexer):
+        assert await process.end() == 0
+        assert "Traceback" not in process.text
 
 
 @pytest.mark.rule("WIRE-027", "WIRE-037", "IDX-194", "WIRE-199")
@@ -190,6 +250,7 @@ async def test_without_nats_a_router_answers_refuses_reports_and_turns_ready_aft
     assert await router.end() == 0
 
 
+@pytest.mark.rule("OPS-13")
 async def test_without_the_address_of_nats_it_ends_with_2_and_says_what_to_set(start: Start) -> None:
     router = await start("router")
     assert await router.code() == 2
@@ -198,7 +259,7 @@ async def test_without_the_address_of_nats_it_ends_with_2_and_says_what_to_set(s
     assert "Traceback" not in router.text
 
 
-@pytest.mark.rule("WIRE-C44", "WIRE-211")
+@pytest.mark.rule("WIRE-C44", "WIRE-211", "OPS-13", "OPS-16", "OPS-W4")
 async def test_tls_files_that_are_missing_end_it_with_1(start: Start, tmp_path: Path) -> None:
     files = (f"--tls-cert-file={tmp_path}/tls.crt", f"--tls-key-file={tmp_path}/tls.key")
     router = await start("router", *ALONE, *LISTEN, *files)
@@ -206,7 +267,7 @@ async def test_tls_files_that_are_missing_end_it_with_1(start: Start, tmp_path: 
     assert (await router.line("grpc_tls_load"))["level"] == "error"
 
 
-@pytest.mark.rule("WIRE-203")
+@pytest.mark.rule("WIRE-203", "OPS-13")
 async def test_a_taken_port_ends_it_with_1(start: Start) -> None:
     common = (*ALONE, "--http-bind-address=")
     first = await start("router", *common, LISTEN[0])

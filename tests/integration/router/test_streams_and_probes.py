@@ -127,9 +127,11 @@ async def test_credits_reach_every_indexer_within_seconds(plane: DataPlane, live
     await eventually(lambda: router.following.intent.revision)
     await report(router, b"p")
     request = LookupRouteRequest(**SCOPE, prefix_hash=b"p")
-    async with asyncio.timeout(20):
-        while (await router.stub.LookupRoute(request)).reason_code != "PREFIX_MATCH":
-            await asyncio.sleep(0.01)
+
+    async def is_found() -> bool:
+        return (await router.stub.LookupRoute(request)).reason_code == "PREFIX_MATCH"
+
+    await eventually(is_found, within_s=20)
 
     def counted() -> bool:
         folds = [[fold_of(partition) for partition in indexer.partitions] for indexer in indexers]

@@ -18,14 +18,9 @@ import zmq
 import zmq.asyncio
 from aiohttp import ClientSession
 
+from tests.support.ports import free_port
+
 END = b"\xff" * 8
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 @asynccontextmanager

@@ -6,7 +6,7 @@ import asyncio
 import contextlib
 import itertools
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
 import msgspec
 import pytest
@@ -131,7 +131,7 @@ async def test_without_metrics_and_replay_a_reconnect_is_another_process(
         await engine.store([1], OTHER)
         return bool(tail.held())
 
-    await eventually_async(told)
+    await eventually(told)
     await engine.restart(begin_at=1000)
     await eventually(lambda: len(tail.incarnations()) == 2 and not tail.held(), within_s=15)
 
@@ -148,7 +148,7 @@ async def test_the_same_process_behind_a_lost_connection_keeps_its_blocks(
     engine._live.unbind(engine.live_endpoint)
     engine._live.close(linger=0)
     await engine.publish(stored([11, 12], PROMPT), lost=True)
-    engine._live = engine._bind(zmq.PUB, engine.live_endpoint)
+    engine._live = await engine._bind(zmq.PUB, engine.live_endpoint)
     await eventually(lambda: tail.held() == {*keys(*PROMPT), *keys(*OTHER)}, within_s=15)
     assert len(tail.incarnations()) == 1
     assert sidecar.counter("engine_restarts") == 0
@@ -344,7 +344,7 @@ async def test_an_engine_without_a_replay_socket_is_asked_once_a_minute_at_most(
 ) -> None:
     await engine.stop()
     engine.replays = False
-    engine.start()
+    await engine.start()
     sidecar = start_sidecar("--replay-timeout=50ms")
     await eventually(lambda: sidecar.counter("replays_timed_out") == 1)
     await engine.store([1], OTHER)
@@ -388,7 +388,7 @@ async def test_a_sidecar_binds_for_engines_that_connect(tail: LogTail, start_sid
             await engine.store([1], OTHER)
             return tail.held() == set(keys(*OTHER))
 
-        await eventually_async(told)
+        await eventually(told)
 
 
 @pytest.mark.rule("SUB-017")
@@ -414,14 +414,14 @@ async def test_a_bound_sidecar_hears_the_next_engine_before_the_last_one_is_gone
                 await last.store([1], OTHER)
                 return tail.held() == set(keys(*OTHER))
 
-            await eventually_async(the_last_is_told)
+            await eventually(the_last_is_told)
             next_one._live.connect(f"tcp://127.0.0.1:{port}")
 
             async def the_next_is_told() -> bool:
                 await next_one.store([1], PROMPT[:4])
                 return tail.held() == set(keys(*PROMPT[:4]))
 
-            await eventually_async(the_next_is_told)
+            await eventually(the_next_is_told)
         # The end of the last connection says nothing about the next one.
         await eventually(lambda: sidecar.sidecar._channels[0].path.certain)
 
@@ -441,7 +441,7 @@ async def test_ranks_may_report_as_replicas_of_their_own(tail: LogTail, start_si
             await second.store([1], PROMPT[:4])
             return bool(tail.held("vllm-0@dp0") and tail.held("vllm-0@dp1"))
 
-        await eventually_async(both_are_told)
+        await eventually(both_are_told)
         assert tail.held("vllm-0@dp0") == set(keys(*OTHER))
         assert tail.held("vllm-0@dp1") == set(keys(*PROMPT[:4]))
 
@@ -458,7 +458,7 @@ async def test_ranks_report_under_one_replica(tail: LogTail, start_sidecar: Star
             await second.store([1], PROMPT[:4])
             return tail.held() == {*keys(*OTHER), *keys(*PROMPT[:4])}
 
-        await eventually_async(both_are_told)
+        await eventually(both_are_told)
         await first.clear()
         await eventually(lambda: tail.held() == set(keys(*PROMPT[:4])))
         assert tail.records(Cleared) == []
@@ -473,16 +473,9 @@ async def engines_on_neighbouring_ports() -> AsyncIterator[tuple[Engine, Engine]
             await second.stop()
             second.live_endpoint = f"tcp://127.0.0.1:{port + 1}"
             try:
-                second.start()
+                await second.start()
             except zmq.ZMQError:
                 continue
             yield first, second
             return
     raise AssertionError("no two neighbouring ports are free")
-
-
-async def eventually_async(condition: Callable[[], Awaitable[bool]], *, within_s: float = 10.0) -> None:
-    """Repeat a condition that does something until it is true."""
-    async with asyncio.timeout(within_s):
-        while not await condition():
-            await asyncio.sleep(0.02)

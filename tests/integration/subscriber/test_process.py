@@ -18,6 +18,7 @@ import pytest
 from inferencecache.schemas.records import Stored
 from tests.support.engine import Engine
 from tests.support.nats import NatsServer
+from tests.support.ports import free_port
 from tests.support.sidecar import LogTail, keys
 from tests.support.waiting import eventually
 
@@ -79,13 +80,6 @@ async def start() -> AsyncIterator[Start]:
     yield start
     for process in started:
         await process.end(signal.SIGKILL)
-
-
-def free_port() -> int:
-    with socket.socket() as listener:
-        listener.bind(("127.0.0.1", 0))
-        port: int = listener.getsockname()[1]
-        return port
 
 
 def get(port: int, path: str) -> tuple[int, str]:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from inferencecache.cli.load.agreement import Agreement
+from inferencecache.cli.agreement import Agreement
 from inferencecache.schemas.digests import digest_text
 from inferencecache.schemas.ids import LogEpoch
 from inferencecache.schemas.members import RouterMember, ViewedPartition
 
 
-def router(id_: str, delta: int, digest: int | None, epoch: str = "e") -> RouterMember:
+def router(id_: str, delta: int, digest: int | None, epoch: str = "e", generation: int = 1) -> RouterMember:
     text = digest_text(digest) if digest is not None else None
-    return RouterMember(id_, partitions={"1.0": ViewedPartition(LogEpoch(epoch), delta, digest=text)})
+    view = ViewedPartition(LogEpoch(epoch), delta, digest=text)
+    return RouterMember(id_, partitions={"1.0": view}, generation=generation)
 
 
 def heard(*members: RouterMember) -> tuple[int, int]:
@@ -39,3 +40,14 @@ def test_a_router_is_not_compared_with_itself() -> None:
 def test_empty_views_and_views_without_a_digest_prove_nothing() -> None:
     assert heard(router("a", 5, 0), router("b", 5, 0)) == (0, 0)
     assert heard(router("a", 5, None), router("b", 5, 77)) == (0, 0)
+
+
+def test_views_that_are_still_being_built_are_not_compared() -> None:
+    assert heard(router("a", 5, 77), router("b", 5, 78, generation=2)) == (0, 0)
+
+
+def test_a_disagreement_names_the_routers_and_the_delta() -> None:
+    agreement = Agreement()
+    agreement.hear(router("a", 5, 77))
+    agreement.hear(router("b", 5, 78))
+    assert [*agreement.disagreements] == [("1.0", 5, ("a", "b"))]

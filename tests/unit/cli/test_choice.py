@@ -5,8 +5,9 @@ from __future__ import annotations
 import pytest
 
 from inferencecache.cli.load.choice import IDLE_S, Pool
-from inferencecache.cli.load.hints import UNREACHABLE, Hint
+from inferencecache.cli.load.hints import Hint
 from inferencecache.cli.stack.plan import EngineAddress
+from inferencecache.client import UNREACHABLE
 
 ENGINES = [EngineAddress(name, f"http://{name}", replica=name) for name in ("a", "b", "c")]
 

@@ -10,8 +10,9 @@ from inferencecache.cli.load.conversations import Workload
 from inferencecache.cli.load.driver import Driver
 from inferencecache.cli.load.engines import Completion, EngineFailedError, Engines
 from inferencecache.cli.load.figures import Figures
-from inferencecache.cli.load.hints import UNREACHABLE, Hint, Router
+from inferencecache.cli.load.hints import Hint, Router
 from inferencecache.cli.stack.plan import EngineAddress
+from inferencecache.client import UNREACHABLE
 
 QUICK = Workload(users=4, pause_s=(0, 0), start_s=0)
 HINTED = [EngineAddress(name, "", replica=name) for name in ("a", "b")]

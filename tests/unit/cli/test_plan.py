@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from inferencecache.cli.stack.plan import Plan, Program, StackSettings, nats_config, plan_stack
 from inferencecache.cli.stack.ports import Ports
@@ -87,10 +88,25 @@ def test_routers_and_engines_agree_on_the_block_size() -> None:
     assert option(stack.program("engine-1"), "--block-size") == "32"
 
 
-def test_the_indexer_is_ready_before_anybody_who_needs_its_streams_starts() -> None:
+def test_an_indexer_is_ready_before_anybody_who_needs_its_streams_starts() -> None:
     stages = [{program.name for program in stage} for stage in plan().stages]
     order = {name: place for place, names in enumerate(stages) for name in names}
-    assert order["nats"] < order["indexer"] < min(order["router-1"], order["sidecar-1"])
+    assert order["nats"] < order["indexer-1"] < min(order["router-1"], order["sidecar-1"])
+
+
+def test_two_indexers_stand_in_for_each_other_unless_another_number_is_asked_for() -> None:
+    assert [indexer.name for indexer in plan().indexers] == ["indexer-1", "indexer-2"]
+    stack = plan(indexers=3)
+    addresses = {option(stack.program(each.name), "--http-bind-address") for each in stack.indexers}
+    assert addresses == {each.http for each in stack.indexers}
+    assert len(addresses) == 3
+
+
+def test_further_indexers_find_the_kernels_that_the_first_has_compiled() -> None:
+    stages = [{program.name for program in stage} for stage in plan().stages]
+    assert next(stage for stage in stages if "indexer-2" in stage) is not next(
+        stage for stage in stages if "indexer-1" in stage
+    )
 
 
 def test_the_server_takes_large_messages_and_syncs_each_second() -> None:
@@ -98,3 +114,30 @@ def test_the_server_takes_large_messages_and_syncs_each_second() -> None:
     assert "max_payload: 8388608" in config
     assert "sync_interval: 1s" in config
     assert 'store_dir: "/state/jetstream"' in config
+
+
+def test_a_gateway_comes_last_and_asks_every_router_about_every_engine() -> None:
+    stack = plan(engines=3, gateway="/bin/envoy")
+    assert [program.name for program in stack.stages[-1]] == ["envoy"]
+    files = {path.name: text for path, text in stack.files.items()}
+    config = yaml.safe_load(files["envoy.yaml"])
+    addresses = {
+        cluster["name"]: [
+            each["endpoint"]["address"]["socket_address"]["port_value"]
+            for each in cluster["load_assignment"]["endpoints"][0]["lb_endpoints"]
+        ]
+        for cluster in config["static_resources"]["clusters"]
+    }
+    assert addresses["engines"] == [int(engine.url.rpartition(":")[2]) for engine in stack.engines]
+    assert addresses["routers"] == [int(router.ext_proc.rpartition(":")[2]) for router in stack.routers]
+    told = yaml.safe_load(files["endpoints.yaml"])["endpoints"]
+    assert [each["replica"] for each in told] == [engine.replica for engine in stack.engines]
+    for router in stack.routers:
+        assert option(stack.program(router.name), "--gateway-bind-address") == router.ext_proc
+
+
+def test_without_a_gateway_routers_are_no_endpoint_pickers() -> None:
+    stack = plan()
+    assert not stack.files
+    assert stack.gateway_url == ""
+    assert all("--gateway" not in part for name in stack.routers for part in stack.program(name.name).command)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import signal
+import socket
 import sys
-import time
-from collections.abc import Callable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 
@@ -16,6 +17,7 @@ from inferencecache.cli.stack.plan import Plan, Program
 from inferencecache.cli.stack.ports import Ports
 from inferencecache.cli.stack.process import NotReadyError
 from inferencecache.cli.stack.supervisor import Supervisor
+from tests.support.waiting import eventually
 
 SERVER = """
 import http.server, sys
@@ -35,14 +37,7 @@ def server(name: str) -> Program:
 
 
 def plan_of(*programs: Program) -> Plan:
-    return Plan((programs,), "nats://127.0.0.1:1", "", (), (), (), {})
-
-
-async def eventually(condition: Callable[[], bool], limit_s: float = 20.0) -> None:
-    deadline = time.monotonic() + limit_s
-    while not condition():
-        assert time.monotonic() < deadline, "the condition did not come true in time"
-        await asyncio.sleep(0.02)
+    return Plan((programs,), "nats://127.0.0.1:1", (), (), (), (), {})
 
 
 async def test_a_process_that_is_killed_is_started_again(tmp_path: Path) -> None:
@@ -92,3 +87,48 @@ async def test_a_process_that_ignores_the_signal_to_stop_is_killed(
     async with Supervisor(plan_of(stubborn), tmp_path, lambda _: None) as supervisor:
         await supervisor.start()
     assert supervisor.children[0].pid == 0
+
+
+SUPERVISED = """
+import asyncio, sys
+from pathlib import Path
+from inferencecache.cli.stack.supervisor import Supervisor
+from tests.unit.cli.test_supervisor import plan_of, server
+
+async def main():
+    async with Supervisor(plan_of(server("one"), server("two")), Path(sys.argv[1]), print) as supervisor:
+        await supervisor.start()
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+def listed(state_dir: Path) -> dict[str, int]:
+    """Names of the processes in the file, and the ports that they listen on."""
+    file = state_dir / "processes.json"
+    if not file.exists():
+        return {}
+    processes = json.loads(file.read_text()).items()
+    return {name: urlsplit(process["ready"]).port for name, process in processes}
+
+
+def listens(port: int) -> bool:
+    with socket.socket() as client:
+        return client.connect_ex(("127.0.0.1", port)) == 0
+
+
+async def test_processes_end_with_a_supervisor_that_is_killed(tmp_path: Path) -> None:
+    supervising = await asyncio.create_subprocess_exec(sys.executable, "-c", SUPERVISED, str(tmp_path))
+    await eventually(lambda: len(listed(tmp_path)) == 2, within_s=20)
+    ports = listed(tmp_path).values()
+    await eventually(lambda: all(listens(port) for port in ports))
+    supervising.kill()
+    await supervising.wait()
+    await eventually(lambda: not any(listens(port) for port in ports))
+
+
+async def test_what_an_earlier_supervisor_left_in_the_file_is_not_this_ones_to_end(tmp_path: Path) -> None:
+    (tmp_path / "processes.json").write_text(json.dumps({"old": {"pid": os.getpid()}}))
+    async with Supervisor(plan_of(server("one")), tmp_path, lambda _: None):
+        assert listed(tmp_path) == {}

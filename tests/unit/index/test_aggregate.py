@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from inferencecache.core.index.aggregate import merge, rate_text, summarize, tier2_hit_rate
+from inferencecache.core.index.aggregate import merge, rate_text, summarize, tier2_of
 from inferencecache.core.index.fold import Fold, LogMessage
 from inferencecache.core.index.single import single
 from inferencecache.schemas.aggregate import NEVER, Aggregate, AggregateReplica, PartitionAggregate
@@ -46,7 +46,7 @@ def document(*logs: LogWriter) -> dict[str, Any]:
     return told
 
 
-@pytest.mark.rule("IDX-W77", "IDX-166", "IDX-177", "IDX-178", "IDX-203")
+@pytest.mark.rule("IDX-W77", "IDX-166", "IDX-177", "IDX-178", "IDX-203", "CTL-171")
 def test_a_replica_is_counted_over_its_models_and_partitions() -> None:
     first, second = log(), log()
     first.report("replica-a", Stats(cache_memory_bytes=100, hit_rate=0.8), tenant="tenant-a", model="m1")
@@ -69,7 +69,7 @@ def test_a_replica_is_counted_over_its_models_and_partitions() -> None:
     ]
 
 
-@pytest.mark.rule("IDX-W78", "IDX-179", "IDX-182")
+@pytest.mark.rule("IDX-W78", "IDX-179", "IDX-182", "CTL-171", "CTL-172")
 def test_what_reports_no_statistics_says_so_by_absence() -> None:
     one = log()
     write(one, "vllm-0{p:1, q:1} tenant=tenant-a")
@@ -99,20 +99,21 @@ def test_the_total_is_the_sum_over_tenants_and_the_reserved_one_is_in_nothing() 
 
 @pytest.mark.rule("IDX-W80", "IDX-184", "IDX-185")
 @pytest.mark.parametrize(
-    ("sums", "rate"), [((750, 1000), "0.75"), ((0, 500), "0"), ((0, 0), None), ((900, 500), "1")]
+    ("sums", "rate"), [((750, 1000), 0.75), ((0, 500), 0.0), ((0, 0), None), ((900, 500), 1.0)]
 )
-def test_tier_2_is_rated_over_a_backends_replicas(sums: tuple[int, int], rate: str | None) -> None:
+def test_tier_2_is_rated_over_a_backends_replicas(sums: tuple[int, int], rate: float | None) -> None:
     hits, queries = sums
     replicas = [
         AggregateReplica(replica_id="a", t2_hit_tokens=hits, t2_query_tokens=queries),
         AggregateReplica(replica_id="b"),
     ]
-    assert tier2_hit_rate(replicas) == rate
+    assert tier2_of(replicas).rate == rate
 
 
-@pytest.mark.rule("IDX-185")
+@pytest.mark.rule("IDX-185", "CTL-177")
 @pytest.mark.parametrize(
-    ("rate", "text"), [(0.78, "0.78"), (0.0, "0"), (1.0, "1"), (single(0.1), "0.1"), (1e-6, "0.000001")]
+    ("rate", "text"),
+    [(0.78, "0.78"), (0.0, "0"), (1.0, "1"), (single(0.1), "0.1"), (1e-6, "0.000001"), (1 / 3, "0.33333334")],
 )
 def test_a_rate_is_the_shortest_decimal_of_its_single(rate: float, text: str) -> None:
     assert rate_text(rate) == text

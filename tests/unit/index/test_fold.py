@@ -297,6 +297,16 @@ def test_a_claim_of_another_log_epoch_empties_the_partition(partition: Partition
     assert partition.begin("j", uid="gone uid").dropped is None
 
 
+def test_two_claims_in_one_message_begin_anew_whether_or_not_the_log_had_one_before() -> None:
+    fold, log = Fold(1 << 8), LogWriter()
+    log.report("r", stored([A], [8]))
+    claims = [Claim(OwnerId("void"), LogEpoch(epoch)) for epoch in ("first", "anew")]
+    log.control("o", *claims)
+    for message in log.messages:
+        fold.fold(message)
+    assert (fold.view.entries, fold.view.digest, fold.view.log_epoch) == (0, 0, "anew")
+
+
 def test_a_claim_of_the_same_log_epoch_and_a_logs_first_claim_leave_the_state() -> None:
     fold, log = Fold(1 << 8), LogWriter()
     log.report("r", stored([A], [8]))
@@ -412,7 +422,7 @@ def test_names_that_come_and_go_leave_nothing_behind(partition: Partition) -> No
     holders = partition.fold.view.holders
     names = (holders.tenants, holders.models, holders.domains, holders.keyspaces, holders.replicas)
     assert [len(known) for known in (*names, holders.by_number)] == [0] * 6
-    assert (partition.fold.lives, partition.fold.gone_uids) == ({}, {})
+    assert (dict(partition.fold.lives), partition.fold.gone_uids) == ({}, {})
     assert len(holders.replica_ids) < 3
 
 

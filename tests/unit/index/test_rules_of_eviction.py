@@ -51,6 +51,32 @@ def test_a_partition_keeps_its_part_of_a_quota(story: Story) -> None:
     assert story.kept("a,b,c,d") == "b,c,d"
 
 
+@pytest.mark.rule("IDX-202")
+def test_a_part_that_a_division_lowers_is_kept_to_without_an_update(story: Story) -> None:
+    """The update that needs the room comes to another partition."""
+    story.under(None, quota=3).given("r{a:64} age=30; r{b:64} age=20; r{c:64} age=10; q{d:64} tenant=u")
+    story.log.budget(-1, [TenantQuota(TENANT, 2)])
+    story.sweep()
+    assert story.kept("a,b,c") == "a,b,c"
+    story.log.budget(-1, [TenantQuota(TENANT, 2)], division=1)
+    story.sweep()
+    assert story.kept("a,b,c") == "b,c"
+    story.log.budget(1, [TenantQuota(TENANT, 2)], division=2)
+    story.sweep()
+    assert (story.keys(), story.keys(tenant="u")) == (0, 1)
+
+
+def test_a_part_of_an_earlier_division_comes_too_late(story: Story) -> None:
+    story.log.budget(3, division=2)
+    story.log.budget(1, division=1)
+    story.given("r{a:64}; r{b:64}; r{c:64}; r{d:64}")
+    assert story.keys() == 3
+    story.log.claim(log_epoch="another")
+    story.log.budget(1)
+    story.given("r{a:64}; r{b:64}; r{c:64}; r{d:64}")
+    assert story.keys() == 1
+
+
 @pytest.mark.rule("IDX-06", "IDX-152", "IDX-158")
 def test_ties_go_by_bytes(story: Story) -> None:
     story.capped(2)
@@ -59,7 +85,7 @@ def test_ties_go_by_bytes(story: Story) -> None:
     assert story.holders("p") == {"\uffee", "\U0001f600"}
 
 
-@pytest.mark.rule("IDX-188")
+@pytest.mark.rule("IDX-188", "CTL-138")
 def test_the_reserved_tenant_makes_no_room_and_takes_none(story: Story) -> None:
     story.given(f"p{{pp:16}} tenant={PROBE_TENANT} age=100; r{{a:64}} age=50").capped(0).given("r{b:64}")
     assert (story.keys(), story.keys(tenant=PROBE_TENANT)) == (0, 1)

@@ -10,10 +10,11 @@ import pytest
 
 from inferencecache.cli.running import in_background
 from inferencecache.core.index.fold import Folded, LogMessage
+from inferencecache.core.service.tracing import Carried
 from inferencecache.indexer.folding import Folding
 from inferencecache.schemas.positions import Position
 from tests.support.played import Arrived, PlayedLog
-from tests.support.waiting import eventually
+from tests.support.waiting import a_turn, eventually
 
 
 class Folds:
@@ -30,6 +31,7 @@ class Folds:
             "S",
             cast("Any", SimpleNamespace(fold=self._fold)),
             Position(),
+            Carried(),
             is_held=lambda: self.is_held,
             on_open=lambda _: None,
             on_folded=lambda _: self._folded(),
@@ -62,7 +64,7 @@ async def test_a_flood_is_folded_in_order_with_a_turn_for_others_between() -> No
         folds.arrive(1, 3)
         assert folds.turns == [[1]]
         assert (folds.folding.waiting, folds.folding.caught_up) == (2, False)
-        await asyncio.sleep(0)
+        await a_turn()
         folds.arrive(4, 5)
         await eventually(lambda: not folds.folding.waiting)
         assert folds.turns == [[1], [2], [3], [4], [5]]
@@ -77,7 +79,7 @@ async def test_what_is_held_is_folded_when_it_is_released() -> None:
         folds.is_held = True
         folds.arrive(1, 2)
         folds.folding.release()
-        await asyncio.sleep(0)
+        await a_turn()
         assert (folds.turns, folds.folding.waiting) == ([], 2)
         folds.is_held = False
         folds.folding.release()

@@ -105,6 +105,7 @@ def test_the_reserved_tenant_is_in_no_gauge(index: Index) -> None:
     assert index.entries() == {}
 
 
+@pytest.mark.rule("OPS-38")
 def test_only_the_owner_of_a_partition_exports_it(index: Index) -> None:
     index.given("r{p:1}")
     assert index.entries() == {"m": 1}

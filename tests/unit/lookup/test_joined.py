@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from inferencecache.core.index.cache_state import cache_state
 from inferencecache.core.index.joined import NOTHING, JoinedView, Lane
-from inferencecache.schemas.ids import PROBE_TENANT, ModelId, TenantId
-from inferencecache.schemas.records import Stats
+from inferencecache.core.index.reading import Scope
+from inferencecache.schemas.ids import PROBE_TENANT, HashScheme, ModelId, TenantId
+from inferencecache.schemas.records import Begin, Stats
 from tests.oracle.indexes import product_route
 from tests.oracle.logs import START_US, LogWriter, stored
 from tests.oracle.model import NaiveFold
@@ -81,6 +82,26 @@ def test_keys_of_several_lanes_are_summed() -> None:
     left, right = NaiveView(fold_of([("r0", 3, 0)])), NaiveView(fold_of([("r3", 2, 0)]))
     joined = JoinedView([Lane(left, START_US), Lane(right, START_US)], [left, right])
     assert joined.distinct_keys(T, M) == 5
+
+
+def test_newcomers_of_all_lanes_are_newcomers_heard_by_their_own_lanes_time() -> None:
+    def lane(replica: str, clock_us: int) -> NaiveView:
+        log = LogWriter()
+        log.stamp_us = clock_us
+        log.claim()
+        log.tick(0)
+        log.sidecar(replica, "i", 1, Begin(scheme=HashScheme("vllm")))
+        fold = NaiveFold()
+        for message in log.messages:
+            fold.fold(message)
+        return NaiveView(fold)
+
+    later_us = START_US + 3_600_000_000
+    left, right = lane("r3", START_US), lane("r0", later_us)
+    joined = JoinedView([Lane(left, START_US), Lane(right, later_us + 9_000_000)], [left, right])
+    scope = Scope(T, M, HashScheme("vllm"))
+    assert joined.newcomers(scope, START_US - 10_000_000) == ["r0", "r3"]
+    assert joined.newcomers(scope, START_US - 5_000_000) == ["r3"]
 
 
 def test_a_router_that_has_not_loaded_everything_knows_nothing() -> None:

@@ -21,7 +21,7 @@ from inferencecache.schemas.policy import PolicySet, ResolvedPolicy, ResolvedQuo
 BARE = ResolvedPolicy(namespace="t")
 
 
-@pytest.mark.rule("IDX-122", "WIRE-055")
+@pytest.mark.rule("IDX-122", "WIRE-055", "CTL-200")
 def test_a_tenant_without_policy_has_the_floors_64_and_a_tenth() -> None:
     assert knobs_of(None) == Knobs(
         ttl_us=1800 * 10**6,
@@ -37,12 +37,12 @@ def test_a_tenant_without_policy_has_the_floors_64_and_a_tenth() -> None:
     )
 
 
-@pytest.mark.rule("IDX-122", "WIRE-055")
+@pytest.mark.rule("IDX-122", "WIRE-055", "CTL-200")
 def test_a_policy_without_values_differs_from_no_policy_only_in_the_matched_token_floor() -> None:
     assert knobs_of(BARE) == NO_POLICY._replace(minimum_matched_tokens=0)
 
 
-@pytest.mark.rule("IDX-123", "IDX-124", "IDX-W61")
+@pytest.mark.rule("IDX-123", "IDX-124", "IDX-W61", "CTL-200")
 def test_negative_values_switch_gates_off_and_never_on() -> None:
     policy = ResolvedPolicy(
         namespace="t",

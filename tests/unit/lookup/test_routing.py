@@ -102,9 +102,10 @@ def test_steps_5_and_8_a_small_request_gets_affinity_or_nothing() -> None:
     small = {"prefix_hash": b"p", "prefix_token_count": 1023}
     assert ask(policy(**gate), **small).reason is Reason.AFFINITY_HINT
     assert ask(policy(**gate), **small, scheme="other").reason is Reason.UNKNOWN_HASH_SCHEME
-    assert ask(no_affinity, **small) == UNANSWERED
-    assert ask(no_affinity, **small, scheme="other") == UNANSWERED
-    assert ask(no_affinity, **TEXT) == Decision(Reason.NO_HINT, echo_tokens=range(32))
+    unanswered = UNANSWERED._replace(gate="minimumPrefixTokens")
+    assert ask(no_affinity, **small) == unanswered
+    assert ask(no_affinity, **small, scheme="other") == unanswered
+    assert ask(no_affinity, **TEXT) == unanswered._replace(echo_tokens=range(32))
     enough = {"prefix_hash": b"p", "prefix_token_count": 1024}
     assert ask(no_affinity, **enough).reason is Reason.PREFIX_MATCH
     assert ask(policy(**gate), prefix_hash=b"new").reason is Reason.AFFINITY_HINT, (

@@ -90,7 +90,7 @@ def test_a_set_is_read_as_it_was_written() -> None:
     assert decode_policy_set(encode_policy_set(policy_set)) == policy_set
 
 
-@pytest.mark.rule("IDX-130")
+@pytest.mark.rule("IDX-130", "CTL-199")
 def test_a_set_of_the_current_version_is_used_as_written() -> None:
     written = {"namespace": "t", "minimumMatchedTokens": 0, "routingFloorScore": 0, "affinityRouting": False}
     (read_policy,) = read({"version": 8, "policies": [written]}).policies
@@ -99,7 +99,7 @@ def test_a_set_of_the_current_version_is_used_as_written() -> None:
     )
 
 
-@pytest.mark.rule("IDX-129", "IDX-W63")
+@pytest.mark.rule("IDX-129", "IDX-W63", "CTL-199", "OPS-114")
 def test_a_set_of_version_3_gets_what_it_could_not_carry() -> None:
     written = {"namespace": "team-a", "evictionTTL": 15 * 60 * 10**9, "eviction": "lfu"}
     policy_set = read({"version": 3, "policies": [written]})
@@ -107,21 +107,21 @@ def test_a_set_of_version_3_gets_what_it_could_not_carry() -> None:
     assert knobs_of(policy_set.policies[0]) == NO_POLICY._replace(ttl_us=900 * 10**6, lfu=True)
 
 
-@pytest.mark.rule("IDX-129")
+@pytest.mark.rule("IDX-129", "CTL-199")
 def test_a_floor_that_version_4_left_out_is_the_default() -> None:
     (read_policy,) = read({"version": 4, "policies": [{"namespace": "t"}]}).policies
     assert read_policy.routing_floor_score == 0.1
     assert read_policy.minimum_matched_tokens == 0
 
 
-@pytest.mark.rule("IDX-128")
+@pytest.mark.rule("IDX-128", "CTL-199", "OPS-114")
 @pytest.mark.parametrize("version", [0, 2, 9, -1])
 def test_another_version_is_refused_for_its_number_whatever_it_holds(version: int) -> None:
     with pytest.raises(UnsupportedPolicySchemaError, match=f"schema {version}:"):
         read({"version": version, "policies": "?", "later": 1})
 
 
-@pytest.mark.rule("IDX-128")
+@pytest.mark.rule("IDX-128", "CTL-199")
 @pytest.mark.parametrize(
     "document",
     [

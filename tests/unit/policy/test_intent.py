@@ -65,6 +65,8 @@ def test_templates_and_topologies_come_and_go_by_their_names() -> None:
     resolved = resolve_topology(topology(transport="NIXL"))
     assert intent.set_topology("serving/chat-pd", msgspec.json.encode(resolved))
     assert intent.topology("serving/chat-pd") == resolved
-    assert not intent.set_topology("serving/chat-pd", b"[]")
+    for unreadable in (b"[]", b'{"name":"\xff"}', b'{"x":' + b"[" * 100_000):
+        assert not intent.set_topology("serving/chat-pd", unreadable)
+        assert not intent.set_template("serving/helpdesk", unreadable)
     assert intent.set_topology("serving/chat-pd", None)
     assert intent.topology("serving/chat-pd") is None

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 import pytest
 
@@ -19,6 +21,9 @@ from inferencecache.schemas.policy import PolicySet, ResolvedPolicy, ResolvedQuo
 from inferencecache.schemas.records import PolicyApplied, TenantPolicy, TenantQuota
 from inferencecache.schemas.resources import AnyResource, defaulted
 from tests.support.resources import policy, template, tenant, topology
+
+rule = pytest.mark.rule
+TTL_US = 1_800_000_000
 
 
 def quotas_of(*resources: AnyResource) -> list[tuple[str, int]]:
@@ -39,7 +44,7 @@ def test_of_several_policies_in_a_namespace_the_first_by_name_counts_whole() -> 
     assert resolution.effects[1].text == "ignored: alpha comes first in this namespace"
 
 
-@pytest.mark.rule("IDX-121")
+@pytest.mark.rule("IDX-121", "CRD-137")
 def test_of_several_tenants_with_one_id_the_first_that_sets_a_quota_counts() -> None:
     without, second, first = tenant("a/w", "t"), tenant("b/y", "t", 99), tenant("a/x", "t", 10)
     assert quotas_of(second, without, first) == [("t", 10)]
@@ -75,11 +80,52 @@ def test_a_quota_for_the_reserved_tenant_is_ignored() -> None:
     assert Policies(by_hand).quota(TenantId("inferencecache.io/probe")) is None
 
 
-@pytest.mark.rule("IDX-122", "WIRE-055")
+def test_an_id_that_no_tenant_can_have_takes_no_room_in_the_set() -> None:
+    assert quotas_of(tenant("a/x", "é" * 127, 1)) == [("é" * 127, 1)]
+    resolution = resolve([tenant("a/x", "é" * 128, 1)])
+    assert resolution.policy_set == PolicySet()
+    (effect,) = resolution.effects
+    assert not effect.in_force
+    assert "256 bytes" in effect.text
+
+
+@pytest.mark.rule("IDX-122", "WIRE-055", "CRD-122")
 def test_an_admitted_policy_without_values_is_as_no_policy_and_a_raw_one_has_no_floor() -> None:
     raw = policy()
     assert knobs_of(resolve_policy(defaulted(raw))) == NO_POLICY
     assert knobs_of(resolve_policy(raw)) == NO_POLICY._replace(minimum_matched_tokens=0)
+
+
+@pytest.mark.parametrize(
+    ("knob", "usual", "zero", "value"),
+    [
+        pytest.param("lfu", False, {}, False, marks=rule("CRD-119")),
+        pytest.param("ttl_us", TTL_US, {"evictionTTL": "0s"}, TTL_US, marks=rule("CRD-120")),
+        pytest.param("minimum_prefix_tokens", 0, {"minimumPrefixTokens": 0}, 0, marks=rule("CRD-121")),
+        pytest.param("minimum_matched_tokens", 64, {"minimumMatchedTokens": 0}, 0, marks=rule("CRD-122")),
+        pytest.param("routing_floor_score", 0.1, {"routingFloorScore": "0"}, 0, marks=rule("CRD-123")),
+        pytest.param("lookup_timeout_ms", 0, {"lookupTimeoutMs": 0}, 0, marks=rule("CRD-124")),
+        pytest.param("chain_matching", True, {"strategy": {}}, True, marks=rule("CRD-125")),
+        pytest.param("require_chain", False, {"strategy": {}}, False, marks=rule("CRD-125")),
+        pytest.param(
+            "tenant_hot",
+            True,
+            {"strategy": {"enableChainMatching": False}},
+            True,
+            marks=rule("CRD-125"),
+        ),
+        pytest.param("affinity_routing", True, {}, True, marks=rule("CRD-126")),
+    ],
+)
+def test_no_policy_and_an_empty_one_act_alike_and_a_zero_as_it_says(
+    knob: str, usual: float, zero: dict[str, Any], value: float
+) -> None:
+    without = resolve([]).policy_set
+    empty = resolve([defaulted(policy())]).policy_set
+    for policies in (without, empty):
+        assert getattr(knobs_of(Policies(policies).policy(TenantId("team-a"))), knob) == usual
+    written = resolve([defaulted(policy(**zero))]).policy_set
+    assert getattr(knobs_of(Policies(written).policy(TenantId("team-a"))), knob) == value
 
 
 @pytest.mark.rule("IDX-125")
@@ -117,7 +163,7 @@ def test_a_policy_is_flattened_field_by_field() -> None:
     )
 
 
-@pytest.mark.rule("IDX-127", "IDX-W60")
+@pytest.mark.rule("IDX-127", "IDX-W60", "CRD-127")
 @pytest.mark.parametrize(
     ("text", "score"),
     [
@@ -127,6 +173,8 @@ def test_a_policy_is_flattened_field_by_field() -> None:
         ("not-a-number", 0.1),
         ("", 0.1),
         ("9" * 48, 0.1),
+        ("inf", 0.1),
+        ("nan", 0.1),
         (None, None),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
 import numpy as np
@@ -68,6 +69,8 @@ class Stream:
 
     def __init__(self, created_ns: int = 1) -> None:
         self.created_ns = created_ns
+        self.later_ns = 0
+        """Time that has passed beyond what the messages tell."""
         self.first = 1
         self.messages: list[Message] = []
 
@@ -85,7 +88,7 @@ class Stream:
     ) -> int:
         if after is not None and after != self.last:
             raise RefusedError(self.last)
-        time_ns = (self.last + 1) * MILLISECOND_NS + self.created_ns
+        time_ns = (self.last + 1) * MILLISECOND_NS + self.created_ns + self.later_ns
         self.messages.append(Message(payload, message_id, time_ns, sender))
         return self.last
 
@@ -143,6 +146,7 @@ class Indexer:
         *,
         base: SnapshotRef | None = None,
         max_change_bytes: int = MAX_BYTES,
+        ended: AbstractSet[LogEpoch] = frozenset(),
     ) -> None:
         self.partition = partition
         self.id = OwnerId(name)
@@ -159,6 +163,7 @@ class Indexer:
             last_sequence=base.delta.sequence if base is not None else 0,
             told={base.log_epoch: base.log} if base is not None else None,
             began_empty=base is None,
+            ended=ended,
         )
         self.snapshots = Snapshots(SnapshotSettings(interval_s=1e9))
         self.deltas_read = base.delta.sequence if base is not None else 0
@@ -248,7 +253,7 @@ class Indexer:
                         action.number, deltas.last, last.message_id, decode_delta(last.payload)
                     )
             case TakeSnapshot():
-                self._do_snapshot(self.snapshots.take(self.now, action.delta, self.owner.bytes_stored))
+                self._do_snapshot(self.snapshots.take(self.now, action.delta, self.owner.reading_cost))
 
     def _do_snapshot(self, actions: list[snapshots.Action]) -> None:
         partition, machine = self.partition, self.snapshots

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
+from inferencecache.core.protocol.liveness import TELLING_WAIT_S
 from inferencecache.core.protocol.position import Lost
 from inferencecache.schemas.deltas import decode_delta, encode_delta
 from inferencecache.schemas.ids import LogEpoch, OwnerId
@@ -191,7 +192,7 @@ def test_time_goes_on_between_deltas() -> None:
     assert router.follower.now_us(router.now + 0.5) == time_us + 500_000
 
 
-def test_the_old_view_answers_until_its_replicas_have_begun_in_the_new_log_epoch() -> None:
+def test_the_old_view_answers_until_its_replicas_have_told_as_much_in_the_new_log_epoch() -> None:
     partition, indexer = started()
     indexer.run(60)
     router = Router(partition)
@@ -203,6 +204,9 @@ def test_the_old_view_answers_until_its_replicas_have_begun_in_the_new_log_epoch
     assert router.view is old
     assert router.view.entries == 4
     partition.begin("r", "j")
+    indexer.run()
+    router.run()
+    assert router.view is old, "the replica has begun, and told nothing yet"
     partition.store("r", 70, incarnation="j")
     indexer.run()
     router.run()
@@ -210,6 +214,21 @@ def test_the_old_view_answers_until_its_replicas_have_begun_in_the_new_log_epoch
     assert router.view.log_epoch == "another"
     assert router.view.digest == indexer.view.digest
     assert router.is_complete()
+
+
+def test_a_replica_that_has_begun_with_less_is_not_waited_for_long() -> None:
+    partition, indexer = started()
+    indexer.run(60)
+    router = Router(partition)
+    router.run()
+    partition.log.append(encode_batch(Batch(records=(Claim(OwnerId("a"), LogEpoch("another")),))))
+    partition.begin("r", "j")
+    indexer.run()
+    router.run()
+    router.run(TELLING_WAIT_S - 1)
+    assert router.view.log_epoch == "epoch-of-a"
+    router.run(1.5)
+    assert router.view.log_epoch == "another"
 
 
 def test_the_old_view_does_not_answer_for_ever() -> None:
@@ -270,6 +289,7 @@ def test_a_follower_that_was_never_told_of_a_new_log_epoch_finds_it_by_the_refer
     successor.fold.changes.drop_through(successor.view.log.sequence)
     successor.claim()
     partition.begin("r", "j")
+    partition.store("r", 70, incarnation="j")
     successor.run(120)
     assert partition.refs is not None
     router.run()

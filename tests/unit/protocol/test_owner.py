@@ -4,8 +4,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from inferencecache.core.protocol.owner import PublishDelta, PublishRecords, TakeSnapshot
+from inferencecache.core.index.fold import Fold, LogMessage
+from inferencecache.core.protocol.owner import (
+    Owner,
+    OwnerSettings,
+    PublishDelta,
+    PublishRecords,
+    TakeSnapshot,
+)
 from inferencecache.core.protocol.position import Lost
+from inferencecache.schemas.budgets import Division, Share
 from inferencecache.schemas.deltas import Delta, decode_delta
 from inferencecache.schemas.ids import LogEpoch, OwnerId, TenantId
 from inferencecache.schemas.positions import Position
@@ -20,6 +28,7 @@ from inferencecache.schemas.records import (
     decode_batch,
     encode_batch,
 )
+from inferencecache.schemas.senders import ControlSender
 from tests.unit.protocol.harness import Indexer, Partition, Router, Stream
 
 
@@ -78,6 +87,18 @@ def test_of_two_first_claims_only_one_is_stored() -> None:
     assert first.view.log_epoch == second.view.log_epoch == "epoch-of-a"
 
 
+def test_a_claim_that_was_withheld_is_made_again_soon() -> None:
+    indexer = Indexer(Partition(), "a")
+    indexer.owner.should_own(True)
+    indexer.withhold = []
+    indexer.poll()
+    indexer.owner.claim_withheld(indexer.now)
+    assert indexer.poll(0.05) == []
+    (again,) = indexer.poll(0.1)
+    assert isinstance(again, PublishRecords)
+    assert indexer.poll(1.0) == []
+
+
 def test_an_owner_ticks_each_second_and_gives_its_part_of_the_cap_once() -> None:
     partition = Partition()
     indexer = Indexer(partition, "a")
@@ -107,9 +128,72 @@ def test_an_owner_appends_the_policy_whenever_the_fold_does_not_have_it() -> Non
         indexer.read_log()
     assert indexer.fold.policy == PolicyApplied(OwnerId("a"), 1, 7, (TenantPolicy(TenantId("t"), 5),), quotas)
     assert indexer.fold.budget.max_entries == 25
-    assert [quota.max_keys for quota in indexer.fold.budget.quotas] == [2, 1, 0]
+    assert [quota.max_keys for quota in indexer.fold.budget.quotas] == [3, 1, 0]
     records = [r for m in partition.log.messages for r in decode_batch(m.payload).batch.records]
     assert sum(isinstance(record, PolicyApplied) for record in records) == 1
+
+
+def test_a_revision_that_a_new_bucket_gives_again_is_another_policy_set() -> None:
+    indexer = Indexer(Partition(), "a")
+    indexer.claim()
+    for quota in (10, 20):
+        quotas = (TenantQuota(TenantId("t"), quota),)
+        indexer.owner.policy_read(PolicyApplied(OwnerId(""), 0, 1, (), quotas))
+        indexer.poll(1.0)
+        indexer.read_log()
+        assert indexer.fold.policy.quotas == quotas
+
+
+def test_an_owner_appends_its_part_of_a_division_and_goes_back_to_none_before() -> None:
+    partition = Partition()
+    indexer = Indexer(partition, "a")
+    indexer.owner._settings = indexer.owner._settings._replace(max_entries=100, partition=1, partitions=2)
+    indexer.owner.policy_read(PolicyApplied(OwnerId(""), 0, 7, (), (TenantQuota(TenantId("t"), 9),)))
+    indexer.claim()
+    assert indexer.fold.budget == Budget(OwnerId("a"), 1, 50, (TenantQuota(TenantId("t"), 4),))
+    share = Share(100, (30, 70), (30, 70))
+    indexer.owner.division_read(Division(2, share, {TenantId("t"): Share(9, (8, 1), (8, 1))}))
+    indexer.poll(1.0)
+    indexer.read_log()
+    divided = Budget(OwnerId("a"), 1, 70, (TenantQuota(TenantId("t"), 1),), 2)
+    assert indexer.fold.budget == divided
+    for earlier in (None, Division(1, Share(100, (10, 90), (10, 90)))):
+        indexer.owner.division_read(earlier)
+        indexer.poll(1.0)
+        indexer.read_log()
+        assert indexer.fold.budget == divided
+
+
+def test_an_owner_that_does_not_know_the_division_lowers_its_part_with_the_quota() -> None:
+    partition = Partition()
+    indexer = Indexer(partition, "a")
+    indexer.owner._settings = indexer.owner._settings._replace(max_entries=100, partition=1, partitions=2)
+    quotas = (TenantQuota(TenantId("t"), 20), TenantQuota(TenantId("u"), 20))
+    indexer.owner.policy_read(PolicyApplied(OwnerId(""), 0, 7, (), quotas))
+    indexer.owner.division_read(Division(3, None, {TenantId("t"): Share(20, (5, 15), (5, 15))}))
+    indexer.claim()
+    assert [each.max_keys for each in indexer.fold.budget.quotas] == [15, 10]
+    indexer.owner.division_read(None)
+    changed = (TenantQuota(TenantId("t"), 4), TenantQuota(TenantId("u"), 30), TenantQuota(TenantId("v"), 6))
+    indexer.owner.policy_read(PolicyApplied(OwnerId(""), 0, 8, (), changed))
+    indexer.poll(1.0)
+    indexer.read_log()
+    assert indexer.fold.policy.revision == 8
+    assert indexer.fold.budget.division == 3
+    assert [each.max_keys for each in indexer.fold.budget.quotas] == [3, 10, 3]
+
+
+def test_small_deltas_cost_their_readers_more_than_their_bytes() -> None:
+    partition = Partition()
+    indexer = Indexer(partition, "a")
+    indexer.claim()
+    before = indexer.owner.reading_cost
+    for number in range(10):
+        partition.store("r", number)
+        indexer.run(2)
+    assert indexer.owner.deltas_stored > 10
+    assert indexer.owner.reading_cost - before >= 10 * 4096
+    assert indexer.owner.reading_cost == indexer.owner.bytes_stored + 4096 * indexer.owner.deltas_stored
 
 
 def test_deltas_leave_at_once_and_then_not_more_often_than_the_interval() -> None:
@@ -163,6 +247,25 @@ def test_a_lost_acknowledgement_neither_repeats_nor_skips_a_delta() -> None:
     router.run()
     assert router.view.digest == indexer.view.digest
     assert router.follower.repairs == 0
+    assert_unbroken(partition)
+
+
+def test_after_a_delta_that_is_stored_and_gone_a_snapshot_bridges_what_nobody_knows() -> None:
+    partition = Partition()
+    indexer = Indexer(partition, "a")
+    indexer.claim()
+    indexer.lose_acks = True
+    partition.begin("r")
+    indexer.read_log()
+    indexer.poll()
+    partition.deltas.purge_below(partition.deltas.last + 1)
+    indexer.lose_acks = False
+    indexer.run(20)
+    assert partition.refs is not None
+    assert partition.refs.current is not None
+    partition.store("r", 1)
+    indexer.run(20)
+    assert told(partition)[0].from_ == partition.refs.current.log
     assert_unbroken(partition)
 
 
@@ -410,6 +513,23 @@ def test_a_new_log_epoch_is_told_from_nothing() -> None:
     assert router.view.log_epoch == "another"
     first.run()
     assert not first.owns()
+
+
+def test_records_of_an_indexer_that_has_lost_its_state_have_ids_of_their_own() -> None:
+    ids = []
+    for log_epoch in ("first", "second"):
+        fold = Fold(64)
+        owner = Owner(fold, OwnerId("a"), LogEpoch(log_epoch), OwnerSettings())
+        owner.opened(0)
+        owner.should_own(True)
+        for number in (1, 2):
+            [appended] = [each for each in owner.poll(0.0, 0) if isinstance(each, PublishRecords)]
+            ids.append(appended.message_id)
+            batch = decode_batch(encode_batch(Batch(records=appended.records)))
+            fold.fold(LogMessage(Position(number, number, 1), ControlSender("o"), batch))
+        assert owner.owning
+        assert fold.view.time_us
+    assert len(set(ids)) == len(ids) == 4
 
 
 def test_control_records_of_one_owner_have_ids_of_their_own() -> None:

@@ -373,7 +373,6 @@ def test_requests_that_come_while_it_begins_are_ignored() -> None:
 
 def test_a_producer_stops_when_another_has_begun_after_it() -> None:
     machine = begun(producer())
-    assert machine.requested(ResyncRequest("fenced", Incarnation("life-1"), 1), 1.0) == []
     assert machine.requested(ResyncRequest("fenced", Incarnation("other"), 99), 1.0) == []
     assert machine.requested(ResyncRequest("fenced", Incarnation("life-1"), 99), 1.0) == [Fenced(99)]
     assert machine.fenced
@@ -382,6 +381,13 @@ def test_a_producer_stops_when_another_has_begun_after_it() -> None:
     assert machine.placed("elsewhere", 2.0) == []
     assert machine.begin_anew("engine_restart", 2.0) == []
     assert machine.wake_at() is None
+
+
+def test_a_producer_whose_begin_the_log_has_lost_begins_anew() -> None:
+    machine = begun(producer())
+    earlier = ResyncRequest("fenced", Incarnation("life-1"), 1)
+    assert Begun(Incarnation("life-2"), "requested") in machine.requested(earlier, 1.0)
+    assert not machine.fenced
 
 
 # ---------------------------------------------------------------------- against any order of events

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from inferencecache.core.protocol.bases import (
     BaseChoice,
@@ -27,7 +28,7 @@ from inferencecache.schemas.digests import digest_text
 from inferencecache.schemas.ids import LogEpoch, OwnerId
 from inferencecache.schemas.positions import Position, Refs, SnapshotRef
 
-SETTINGS = SnapshotSettings(interval_s=100.0, max_bytes=1000)
+SETTINGS = SnapshotSettings(interval_s=100.0, max_cost=1000)
 
 
 def ref(log: int, delta: int, *, epoch: str = "e", created: int = 1) -> SnapshotRef:
@@ -83,7 +84,7 @@ def test_a_step_that_fails_drops_the_snapshot_and_nothing_is_purged(step: int) -
     assert (snapshots.busy, snapshots.dropped_count, snapshots.referenced_count) == (False, 1, 0)
 
 
-def test_a_snapshot_is_due_by_age_by_bytes_and_when_asked_for() -> None:
+def test_a_snapshot_is_due_by_age_by_what_its_deltas_cost_and_when_asked_for() -> None:
     snapshots = owning()
     assert not snapshots.is_due(99.0, 999)
     assert snapshots.is_due(100.0, 0)
@@ -124,6 +125,19 @@ def test_a_reference_never_goes_back_in_its_log_epoch(
 ) -> None:
     refs = succeed(Refs(current), new)
     assert refs == (Refs(new, current) if is_taken else None)
+
+
+def test_a_reference_goes_back_behind_a_tail_that_the_storage_has_lost() -> None:
+    lost = ref(20, 6)
+    later = ref(10, 5)
+    new = structs.replace(later, log=Position(10, 2, 1), delta=Position(5, 2, 1))
+    assert succeed(Refs(lost), new) == Refs(new, lost)
+
+
+def test_a_snapshot_at_the_end_of_deltas_that_have_lost_their_tail_is_referenced() -> None:
+    lost, new = ref(10, 6), ref(20, 5)
+    assert succeed(Refs(lost), new, at_end=True) == Refs(new, lost)
+    assert succeed(Refs(ref(30, 6)), new, at_end=True) is None
 
 
 def test_deltas_of_another_life_of_the_stream_are_not_purged() -> None:

@@ -17,14 +17,17 @@ from inferencecache.core.index.reason import Reason
 from inferencecache.core.index.routing import NO_MATCH, Outcome
 from inferencecache.core.log import PubAck
 from inferencecache.core.log.connection import Callback
-from inferencecache.router.probing import MOST_AT_ONCE, MOST_BYTES, Probing
+from inferencecache.core.log.subjects import parse_subject
+from inferencecache.router.answering import MOST_AT_ONCE
+from inferencecache.router.probing import MOST_BYTES, Probing
 from inferencecache.schemas.ids import PROBE_TENANT, HashScheme, ModelId, ReplicaId
+from inferencecache.schemas.layout import Layout
 from inferencecache.schemas.policy import ResolvedPolicy
 from inferencecache.schemas.records import Batch, Cleared, Stats, Stored, encode_batch
 from inferencecache.schemas.requests import ProbeFailure, ProbeRequest, ProbeResult
 from tests.support.played import Arrived
 from tests.support.router import FoldedLog
-from tests.support.waiting import eventually
+from tests.support.waiting import a_turn, eventually
 
 REQUEST = ProbeRequest("ns/cache", ModelId("functional-self-test"), HashScheme("vllm"), "vLLM")
 OK = ProbeResult("id", "ns/cache", "ok", "ok", "skipped")
@@ -39,6 +42,7 @@ def holds(log: FoldedLog) -> bool:
     return any(fold.view.has_tenant(PROBE_TENANT) for fold in log.folds)
 
 
+@pytest.mark.rule("CTL-W14", "CTL-133")
 def test_the_hash_of_a_probe_is_that_of_the_contract() -> None:
     def hash_of(scheme: str) -> str:
         return Probe("ns-a/cache", ModelId("functional-self-test"), HashScheme(scheme)).hash.hex()
@@ -47,7 +51,9 @@ def test_the_hash_of_a_probe_is_that_of_the_contract() -> None:
     assert hash_of("sglang") == "01cd69cdf859f03735a5e1476fcc241f2dc285d6e02d878a77bedefbbc9fe0f6"
 
 
-@pytest.mark.rule("WIRE-041", "WIRE-049", "IDX-187", "IDX-190", "IDX-191")
+@pytest.mark.rule(
+    "WIRE-041", "WIRE-049", "IDX-187", "IDX-190", "IDX-191", "CTL-133", "CTL-134", "CTL-136", "CTL-137"
+)
 async def test_a_probe_goes_through_the_log_is_found_and_leaves_nothing() -> None:
     log = FoldedLog()
     async with Probing("id", log).probed(msgspec.json.encode(REQUEST)) as result:
@@ -163,6 +169,7 @@ async def test_a_block_that_another_probe_clears_is_appended_again() -> None:
     assert log.blocks == 1
 
 
+@pytest.mark.rule("CTL-135")
 @pytest.mark.parametrize(
     ("outcome", "message"),
     [
@@ -184,6 +191,7 @@ async def test_a_lookup_that_misses_the_probe_fails_the_stage_routing(
     assert not holds(log)
 
 
+@pytest.mark.rule("CTL-137")
 async def test_equal_probes_wait_for_one_another_and_others_do_not() -> None:
     log = FoldedLog()
     probing = Probing("id", log)
@@ -246,7 +254,21 @@ async def test_more_probes_at_once_than_are_bearable_are_not_begun() -> None:
         for number in range(MOST_AT_ONCE + 1):
             requests.ask(str(number))
         await eventually(lambda: len(requests.answered) == MOST_AT_ONCE)
-        await asyncio.sleep(0)
+        await a_turn()
         requests.ask("later")
         await eventually(lambda: len(requests.answered) > MOST_AT_ONCE)
     assert sorted(requests.answered) == sorted([*map(str, range(MOST_AT_ONCE)), "later"])
+
+
+async def test_a_probe_that_a_change_of_the_layout_overtakes_goes_through_the_new_generation() -> None:
+    class Moving(FoldedLog):
+        async def publish(self, subject: str, payload: bytes, **more: Any) -> PubAck:
+            ack = await super().publish(subject, payload, **more)
+            if self.layout.generation == 1:
+                self.move(Layout(2, 1))
+            return ack
+
+    log = Moving(Layout(1, 5))
+    assert await ask(log) == OK
+    generations = [parse_subject(subject)[0] for subject, batch in log.messages if batch.records[1:]]
+    assert generations == [1, 2]

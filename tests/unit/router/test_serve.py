@@ -15,6 +15,7 @@ from structlog.testing import capture_logs
 from inferencecache.core.service import ListenError
 from inferencecache.router.serve import serve
 from inferencecache.router.settings import RouterSettings, read_settings
+from inferencecache.router.views import Explain
 from inferencecache.v1alpha1.inferencecache_pb2 import (
     CacheStateUpdate,
     LookupRouteRequest,
@@ -74,7 +75,7 @@ class Process:
             return await InferenceCacheStub(channel).LookupRoute(LookupRouteRequest(tenant_id="t"))
 
 
-@pytest.mark.rule("WIRE-199", "WIRE-216", "WIRE-202")
+@pytest.mark.rule("WIRE-199", "WIRE-216", "WIRE-202", "OPS-07", "OPS-13", "OPS-20")
 async def test_a_router_serves_until_it_is_asked_to_stop_and_ends_with_0() -> None:
     process = await Process(SETTINGS, FoldedLog()).started()
     assert process.line("router_started")["grpc_tls"] is False
@@ -143,7 +144,7 @@ async def test_tls_files_that_cannot_be_used_end_the_process_with_1(tmp_path: Pa
 
 async def test_a_follower_that_fails_ends_the_process() -> None:
     class Failing(FoldedLog):
-        async def run(self, grpc_address: str) -> None:
+        async def run(self, grpc_address: str, explain: Explain | None = None) -> None:
             raise ConnectionRefusedError("the layout is of a newer version")
 
     process = Process(SETTINGS, Failing())

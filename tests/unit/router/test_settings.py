@@ -18,7 +18,16 @@ def settings(*arguments: str) -> RouterSettings:
 
 
 @pytest.mark.rule(
-    "WIRE-190", "WIRE-191", "WIRE-193", "WIRE-194", "WIRE-195", "WIRE-196", "WIRE-197", "WIRE-210"
+    "WIRE-190",
+    "WIRE-191",
+    "WIRE-193",
+    "WIRE-194",
+    "WIRE-195",
+    "WIRE-196",
+    "WIRE-197",
+    "WIRE-210",
+    "OPS-07",
+    "OPS-11",
 )
 def test_defaults_are_those_of_the_contract() -> None:
     assert settings() == RouterSettings(
@@ -42,7 +51,7 @@ def test_a_block_size_that_is_not_positive_means_the_default(text: str, size: in
     assert settings(f"--engine-block-size={text}").block_size == size
 
 
-@pytest.mark.rule("WIRE-C44", "WIRE-210")
+@pytest.mark.rule("WIRE-C44", "WIRE-210", "OPS-W4")
 @pytest.mark.parametrize("flag", ["--tls-cert-file=a.pem", "--tls-key-file=a.pem"])
 def test_one_tls_file_without_the_other_ends_the_process_with_2(
     flag: str, capsys: pytest.CaptureFixture[str]

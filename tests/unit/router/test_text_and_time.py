@@ -14,6 +14,7 @@ import pytest
 from prometheus_client import CollectorRegistry
 
 from inferencecache.core.fingerprint import prefix_digests
+from inferencecache.core.gateway import Chat
 from inferencecache.router import lookup as lookup_module
 from inferencecache.router.lookup import QUICK_TOKENS, Lookup
 from inferencecache.router.metrics import ServerMetrics
@@ -47,6 +48,9 @@ class Words:
         self.entered.set()
         self.gate.wait(30)
         return [int(word) for word in prompt.split()]
+
+    def encode_chat(self, chat: Chat) -> list[int]:
+        raise NotImplementedError
 
     def encode_text(self, text: str) -> list[int]:
         return self.encode_prompt(text)

@@ -16,7 +16,8 @@ import pytest
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection_pb2
 
-from inferencecache.router.tls import CertificateError, CertificateFiles
+from inferencecache.core.service import CertificateError, CertificateFiles
+from inferencecache.router.tls import certificate_files, grpc_credentials
 from inferencecache.v1alpha1.inferencecache_pb2 import LookupRouteRequest
 from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheStub
 from tests.support.router import served_router
@@ -35,7 +36,7 @@ def install(folder: Path, certificate: str, key: str, seconds_later: int = 0) ->
 @pytest.fixture
 def files(tmp_path: Path) -> CertificateFiles:
     install(tmp_path, "first", "first")
-    return CertificateFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
+    return certificate_files(tmp_path / "tls.crt", tmp_path / "tls.key")
 
 
 async def shown(port: int) -> str:
@@ -55,14 +56,14 @@ def test_a_pair_that_cannot_be_used_is_refused_with_both_flags_named(tmp_path: P
         case "not PEM":
             (tmp_path / "tls.crt").write_text("no certificate")
     with pytest.raises(CertificateError, match=r"--tls-cert-file=.* --tls-key-file="):
-        CertificateFiles(tmp_path / "tls.crt", tmp_path / "tls.key")
+        certificate_files(tmp_path / "tls.crt", tmp_path / "tls.key")
 
 
-@pytest.mark.rule("WIRE-C44", "WIRE-214", "WIRE-213", "WIRE-036")
+@pytest.mark.rule("WIRE-C44", "WIRE-214", "WIRE-213", "WIRE-036", "OPS-19", "OPS-21")
 async def test_the_next_handshake_shows_a_newer_certificate_and_open_connections_go_on(
     tmp_path: Path, files: CertificateFiles
 ) -> None:
-    async with served_router(credentials=files.credentials()) as router:
+    async with served_router(credentials=grpc_credentials(files)) as router:
         port = int(router.server.address.rpartition(":")[2])
         assert await shown(port) == CERTIFICATES["first"]
         trust = grpc.ssl_channel_credentials(CERTIFICATES["first"].encode())
@@ -77,7 +78,7 @@ async def test_the_next_handshake_shows_a_newer_certificate_and_open_connections
         assert failed.value.code() is grpc.StatusCode.UNAVAILABLE, "a plaintext client of a TLS port"
 
 
-@pytest.mark.rule("WIRE-215")
+@pytest.mark.rule("WIRE-215", "OPS-16", "OPS-19")
 def test_half_written_files_leave_the_last_good_pair_in_use_until_they_are_whole(
     tmp_path: Path, files: CertificateFiles
 ) -> None:
@@ -118,7 +119,7 @@ def negotiated(port: int, version: ssl.TLSVersion) -> str | None:
 
 @pytest.mark.rule("WIRE-212")
 async def test_the_oldest_version_that_is_spoken_is_1_2(files: CertificateFiles) -> None:
-    async with served_router(credentials=files.credentials()) as router:
+    async with served_router(credentials=grpc_credentials(files)) as router:
         port = int(router.server.address.rpartition(":")[2])
         assert await asyncio.to_thread(negotiated, port, ssl.TLSVersion.TLSv1_2) == "TLSv1.2"
         for version in (ssl.TLSVersion.TLSv1, ssl.TLSVersion.TLSv1_1):
@@ -128,7 +129,7 @@ async def test_the_oldest_version_that_is_spoken_is_1_2(files: CertificateFiles)
 
 @pytest.mark.rule("WIRE-217")
 async def test_health_and_reflection_speak_tls_as_the_service_does(files: CertificateFiles) -> None:
-    async with served_router(credentials=files.credentials()) as router:
+    async with served_router(credentials=grpc_credentials(files)) as router:
         port = router.server.address.rpartition(":")[2]
         trust = grpc.ssl_channel_credentials(CERTIFICATES["first"].encode())
         async with grpc.aio.secure_channel(f"localhost:{port}", trust) as channel:

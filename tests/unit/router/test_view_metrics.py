@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 
 from prometheus_client import CollectorRegistry
 
 from inferencecache.core.index.work import Assigned, AssignedWork
-from inferencecache.router.metrics import OTHER_MODELS
+from inferencecache.core.protocol.generations import Generations
+from inferencecache.core.service import OTHER
 from inferencecache.router.replica import PartitionReplica
 from inferencecache.router.view_metrics import MAX_WORKING, ViewMetrics
 from inferencecache.schemas.ids import ModelId, ReplicaId, TenantId
@@ -22,6 +24,8 @@ class Following:
 
     def __init__(self, work: AssignedWork | None) -> None:
         self.replicas: list[PartitionReplica] = []
+        self.generations = Generations()
+        self.swaps: Counter[str] = Counter()
         self.work = work
 
 
@@ -55,7 +59,7 @@ def test_a_thousand_busiest_replicas_have_series_of_their_own() -> None:
         assign(work, f"r{number}", 10.0 if number < 10 else 20.0)
     (family,) = [family for family in registry.collect() if family.name == NAME]
     assert len(family.samples) == MAX_WORKING + 1
-    other = {"model": OTHER_MODELS, "replica": OTHER_MODELS}
+    other = {"model": OTHER, "replica": OTHER}
     value = registry.get_sample_value(NAME, other)
     assert value is not None
     assert round(value, 3) == 100

@@ -86,6 +86,9 @@ BATCHES: dict[str, Batch] = {
     **{name: Batch(INCARNATION, 5, 12, (record,)) for name, record in RECORDS.items()},
     "all": Batch(INCARNATION, 6, 0, tuple(RECORDS.values())),
     "empty": Batch(),
+    "Budget of a division": Batch(
+        records=(Budget(OWNER, 42, 500_000, (TenantQuota(TENANT, 500),), division=3),)
+    ),
 }
 
 DELTA = Delta(

@@ -47,7 +47,7 @@ async def served() -> AsyncIterator[Served]:
     await it.endpoints.stop()
 
 
-@pytest.mark.rule("WIRE-199")
+@pytest.mark.rule("WIRE-199", "OPS-01", "OPS-02")
 async def test_a_living_process_is_healthy_and_ready_once_it_says_so(served: Served) -> None:
     assert (await served.get("/healthz"))[::2] == (200, b"ok\n")
     assert (await served.get("/readyz"))[::2] == (503, b"not ready\n")
@@ -55,6 +55,7 @@ async def test_a_living_process_is_healthy_and_ready_once_it_says_so(served: Ser
     assert (await served.get("/readyz?verbose"))[::2] == (200, b"ok\n")
 
 
+@pytest.mark.rule("OPS-03")
 async def test_metrics_are_the_registry_in_the_format_asked_for(served: Served) -> None:
     Counter("inferencecache_seen", "Seen.", registry=served.registry).inc(2)
     status, headers, body = await served.get("/metrics")
@@ -66,6 +67,7 @@ async def test_metrics_are_the_registry_in_the_format_asked_for(served: Served) 
     assert body.endswith(b"# EOF\n")
 
 
+@pytest.mark.rule("OPS-04")
 async def test_other_paths_are_not_found_and_other_methods_not_allowed(served: Served) -> None:
     assert (await served.get("/metrics/other"))[0] == 404
     assert (await served.ask(b"POST /healthz HTTP/1.1\r\n\r\n"))[0] == 405
@@ -80,6 +82,7 @@ async def test_a_peer_that_is_no_http_client_is_dropped(served: Served) -> None:
     writer.close()
 
 
+@pytest.mark.rule("OPS-05")
 async def test_a_peer_that_sends_nothing_is_dropped(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(http, "REQUEST_LIMIT_S", 0.05)
     reader, writer = await asyncio.open_connection("127.0.0.1", served.endpoints.port)

@@ -87,3 +87,22 @@ def test_text_is_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     text = capsys.readouterr().err
     assert "serving" in text
     assert "port=9090" in text
+
+
+@pytest.mark.parametrize("format", ["json", "text"])
+def test_an_exception_does_not_show_what_variables_hold(
+    capsys: pytest.CaptureFixture[str], format: str
+) -> None:
+    configure_logging(format, "info")
+
+    def look_up(held: str) -> None:
+        raise RuntimeError(len(held))
+
+    try:
+        look_up(f"prompt {7 * 7}")
+    except RuntimeError:
+        get_logger("router").exception("lookup_failed")
+        logging.getLogger("library").exception("failed")
+    logged = capsys.readouterr().err
+    assert logged.count("RuntimeError: 9") == 2
+    assert "prompt 49" not in logged

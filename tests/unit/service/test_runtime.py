@@ -14,7 +14,7 @@ import pytest
 
 PROGRAM = """
 import asyncio, sys, time
-from inferencecache.core.service import ListenError, configure_logging, run, runtime
+from inferencecache.core.service import ListenError, RefusedError, configure_logging, run, runtime
 configure_logging("json", "info")
 async def main(stop):
 {body}
@@ -74,6 +74,17 @@ def test_the_code_that_main_returns_is_the_exit_code(start: Start) -> None:
 def test_a_listener_that_cannot_be_opened_is_a_serve_error(start: Start) -> None:
     process = start("raise ListenError('--http-bind-address', '0.0.0.0', 80, 'in use')")
     assert events(process, code=1) == ["serve_error"]
+
+
+def test_what_the_process_cannot_work_with_is_refused_by_its_message(start: Start) -> None:
+    process = start("raise RefusedError('the layout names schema 99; upgrade')")
+    _, errors = process.communicate(timeout=20)
+    line = json.loads(errors)
+    assert (process.returncode, line["event"], line["msg"]) == (
+        1,
+        "start_refused",
+        "the layout names schema 99; upgrade",
+    )
 
 
 def test_a_failure_is_logged_and_exits_with_1(start: Start) -> None:

@@ -164,7 +164,7 @@ def test_a_whole_number_may_have_a_least_value() -> None:
         at_least(1)("0")
 
 
-@pytest.mark.rule("WIRE-197")
+@pytest.mark.rule("WIRE-197", "OPS-12", "OPS-W5")
 @pytest.mark.parametrize(
     ("given", "level"),
     [("info", "info"), (" WARNING ", "warn"), ("Warn", "warn"), ("", "info"), ("DEBUG", "debug")],
@@ -176,7 +176,7 @@ def test_log_settings_ignore_case_and_blanks(given: str, level: str) -> None:
     assert (settings.log_level, settings.log_format) == (level, "text")
 
 
-@pytest.mark.rule("WIRE-197")
+@pytest.mark.rule("WIRE-197", "OPS-12", "OPS-W5")
 @pytest.mark.parametrize("argument", ["--log-level=loud", "--log-format=xml"])
 def test_an_unknown_log_setting_exits_with_2(refusal: Refuse, argument: str) -> None:
     parser = parser_of()

@@ -11,6 +11,7 @@ from inferencecache.simengine.cache import PromptTooLongError
 from inferencecache.simengine.engine import Engine, EngineSettings, Usage
 from inferencecache.simengine.events import AllCleared, BlocksRemoved, BlocksStored, Event
 from inferencecache.simengine.timing import Speed
+from tests.support.waiting import a_turn
 
 FAST = Speed(scale=1000)
 
@@ -81,7 +82,7 @@ async def test_load_is_counted_while_it_lasts() -> None:
     engine = Engine(EngineSettings(speed=Speed(prefill_tokens_per_second=2_000)), Recorder())
     tasks = [asyncio.create_task(complete(engine, [n] * 100, 1)) for n in range(3)]
     while engine.counters.running + engine.counters.waiting < 3:
-        await asyncio.sleep(0)
+        await a_turn()
     assert (engine.counters.running, engine.counters.waiting) == (1, 2)
     await asyncio.gather(*tasks)
     assert (engine.counters.running, engine.counters.waiting, engine.counters.finished) == (0, 0, 3)
@@ -98,7 +99,7 @@ async def test_a_cancelled_request_frees_its_blocks_and_its_turn() -> None:
     engine = Engine(EngineSettings(speed=Speed(prefill_tokens_per_second=100)), Recorder())
     tasks = [asyncio.create_task(complete(engine, [n] * 1000, 1)) for n in range(2)]
     while engine.counters.running + engine.counters.waiting < 2:
-        await asyncio.sleep(0)
+        await a_turn()
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Sequence
 from random import Random
 
@@ -15,6 +14,7 @@ from inferencecache.simengine.events import Event, Form
 from inferencecache.simengine.sglang_form import SglangForm
 from inferencecache.simengine.timing import Speed
 from inferencecache.simengine.vllm_form import VllmForm
+from tests.support.waiting import a_turn
 from tests.unit.subscriber.frames import Listener
 
 SIZE = 4
@@ -140,6 +140,6 @@ async def test_host_copies_spare_computing(form: Form) -> None:
     await serve(engine, range(100, 116), "")
     usage = engine.usage_for(range(16), 1)
     async for _ in engine.generate(range(16), 1, usage):
-        await asyncio.sleep(0)
+        await a_turn()
     assert (usage.cached_tokens, usage.host_tokens) == (12, 12)
     assert engine.counters.host_tokens == 12

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from prometheus_client import generate_latest
 
+from inferencecache.core.service import Queue
 from inferencecache.kvevent_subscriber.diary import MAX_TEXT, MAX_WAITING, Diary, Warned
 from inferencecache.kvevent_subscriber.records import records_of
 from inferencecache.kvevent_subscriber.reports import (
@@ -70,15 +71,18 @@ def test_a_restart_is_no_record() -> None:
 @pytest.mark.rule("SUB-188")
 def test_every_counter_is_on_the_page_from_the_start_and_replicas_add_up() -> None:
     counted: Counter[tuple[str, str]] = Counter({("messages", ""): 3, ("malformed_events", "hash_type"): 1})
-    registry = registry_of([lambda: counted, lambda: counted], lambda: Gauges(1, 16, 2, 5.5))
+    queue = Queue("outbox_records", 2, 9)
+    registry = registry_of([lambda: counted] * 2, lambda: Gauges(1, 16, 2, 5.5), lambda: [queue])
     page = generate_latest(registry).decode()
-    for name in COUNTERS:
-        assert f"# TYPE inferencecache_subscriber_{name}_total counter" in page
+    for measure in COUNTERS:
+        assert f"# TYPE {measure.series} counter" in page
     assert "inferencecache_subscriber_messages_total 6.0" in page
     assert 'inferencecache_subscriber_malformed_events_total{reason="hash_type"} 2.0' in page
     assert "inferencecache_subscriber_duplicates_total 0.0" in page
     assert "inferencecache_subscriber_block_size 16.0" in page
     assert "inferencecache_subscriber_last_event_timestamp_seconds 5.5" in page
+    assert 'inferencecache_subscriber_queue_size{queue="outbox_records"} 2.0' in page
+    assert 'inferencecache_subscriber_queue_limit{queue="outbox_records"} 9.0' in page
 
 
 class Shown:

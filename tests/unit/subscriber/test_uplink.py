@@ -16,7 +16,7 @@ from inferencecache.kvevent_subscriber.failures import Failures
 from inferencecache.kvevent_subscriber.uplink import Uplink
 from inferencecache.schemas.ids import HashScheme
 from inferencecache.schemas.records import Batch, Begin, Complete, Stats, decode_batch
-from tests.support.waiting import eventually
+from tests.support.waiting import a_turn, eventually
 
 
 class SmallServer:
@@ -69,7 +69,7 @@ async def test_an_unexpected_error_of_a_publish_ends_what_goes_on_beside_it() ->
     sender.attach(cast("Log", BrokenServer()))
     sender.placed("ic.ev.1.0.t.m.vllm-0.e")
     with pytest.raises(ZeroDivisionError):
-        await failures.guard(asyncio.sleep(10))
+        await failures.guard(for_ever())
     with pytest.raises(ZeroDivisionError):
         await sender.drain()
     await sender.close()
@@ -84,13 +84,13 @@ async def test_an_unexpected_error_of_a_timer_ends_what_goes_on_beside_it() -> N
 
     Alarm(ring, failures).set(0.0)
     with pytest.raises(ZeroDivisionError):
-        await failures.guard(asyncio.sleep(10))
+        await failures.guard(for_ever())
 
 
 async def test_work_that_is_cancelled_is_no_failure() -> None:
     failures = Failures()
-    failures.start(asyncio.sleep(10)).cancel()
-    await failures.guard(asyncio.sleep(0.01))
+    failures.start(for_ever()).cancel()
+    await failures.guard(a_turn())
 
 
 @pytest.mark.rule("SUB-183")
@@ -101,7 +101,7 @@ async def test_at_the_end_a_begin_on_its_way_is_waited_for_and_what_is_known_fol
     sender.placed("ic.ev.1.0.t.m.vllm-0.e")
     draining = asyncio.create_task(sender.drain())
     for _ in range(10):
-        await asyncio.sleep(0)
+        await a_turn()
     assert not draining.done()
     server.stores.set()
     async with asyncio.timeout(5):
@@ -132,10 +132,14 @@ async def test_a_server_that_takes_nothing_is_asked_again_after_a_while_and_not_
     sender.attach(cast("Log", server))
     sender.placed("ic.ev.1.0.t.m.vllm-0.e")
     for _ in range(100):
-        await asyncio.sleep(0)
+        await a_turn()
     assert server.asked == 1
     await sender.close()
     monkeypatch.setattr(uplink, "TOO_LARGE_PAUSE_S", 0.01)
     sender.placed("ic.ev.2.0.t.m.vllm-0.e")
     await eventually(lambda: server.asked == 4)
     await sender.close()
+
+
+async def for_ever() -> None:
+    await asyncio.Event().wait()

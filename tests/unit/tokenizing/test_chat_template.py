@@ -11,6 +11,7 @@ import pytest
 from jinja2 import TemplateError, TemplateSyntaxError, UndefinedError
 from jinja2.exceptions import SecurityError
 
+from inferencecache.core.gateway import Chat
 from inferencecache.router.chat_template import ChatTemplate, read_chat_template
 from tests.support.models import TEMPLATE
 
@@ -148,3 +149,18 @@ def test_files_that_cannot_be_used_are_errors(tmp_path: Path) -> None:
         write(tmp_path, files={"tokenizer_config.json": "[]"})
     with pytest.raises(ValueError, match="Expecting"):
         write(tmp_path, files={"tokenizer_config.json": "{"})
+
+
+def test_a_chat_is_all_of_its_messages_with_what_the_request_tells_the_template() -> None:
+    template = ChatTemplate(
+        "{{ bos_token }}{% for m in messages %}{{ m.role }}:{{ m.content }};{% endfor %}"
+        "{{ tools | length }}{{ documents is defined }}{{ thinking }}{{ add_generation_prompt }}",
+        TOKENS,
+    )
+    chat = Chat(
+        [{"role": "system", "content": "a"}, {"role": "user", "content": "b"}],
+        tools=[{}],
+        template_arguments={"thinking": "no", "bos_token": "forged", "messages": []},
+        add_generation_prompt=False,
+    )
+    assert template.render_chat(chat) == "<s>system:a;user:b;1FalsenoFalse"

@@ -132,7 +132,7 @@ def test_a_model_that_does_not_load_is_logged_and_left_out(tmp_path: Path) -> No
     ]
 
 
-@pytest.mark.rule("WIRE-177")
+@pytest.mark.rule("WIRE-177", "OPS-14")
 @pytest.mark.parametrize("library", ["tokenizers", "jinja2"])
 async def test_without_the_libraries_a_warning_says_so_and_every_text_fails_open(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, library: str

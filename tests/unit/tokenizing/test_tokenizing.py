@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import structlog.testing
 
+from inferencecache.core.gateway import Chat
 from inferencecache.core.index.request import MAX_TOKENS
 from inferencecache.router.models_dir import load_models
 from inferencecache.router.tokenizing import (
@@ -22,6 +23,7 @@ from inferencecache.router.tokenizing import (
     Tokenizing,
 )
 from tests.support.models import make_model
+from tests.support.waiting import a_moment, eventually
 
 
 class Gated:
@@ -36,6 +38,9 @@ class Gated:
         self.entered += 1
         self.gate.wait(30)
         return self._answer(prompt)
+
+    def encode_chat(self, chat: Chat) -> list[int]:
+        raise NotImplementedError
 
     def encode_text(self, text: str) -> list[int]:
         return [0, *self.encode_prompt(text)]
@@ -56,13 +61,6 @@ def opened(answer: Callable[[str], list[int]]) -> Tokenizing:
     tokenizer = Gated(answer)
     tokenizer.gate.set()
     return Tokenizing({"m": tokenizer})
-
-
-async def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 10
-    while not holds():
-        assert time.monotonic() < deadline
-        await asyncio.sleep(0.005)
 
 
 async def test_a_prompt_and_a_text_become_tokens() -> None:
@@ -129,7 +127,7 @@ async def test_a_tokenizer_that_fails_is_reported_once_without_its_prompt(error:
 async def test_beyond_the_slots_a_call_is_refused_at_once(gated: Gated) -> None:
     tokenizing = Tokenizing({"m": gated})
     running = [asyncio.create_task(tokenizing.prompt("m", "x")) for _ in range(SLOTS)]
-    await until(lambda: gated.entered == SLOTS)
+    await eventually(lambda: gated.entered == SLOTS)
     began = time.monotonic()
     assert await tokenizing.prompt("m", "x") == Tokenized(refusal=Refusal.BUSY)
     assert await tokenizing.prompt("other", "x") == Tokenized(refusal=Refusal.BUSY)
@@ -148,7 +146,7 @@ async def test_a_call_out_of_time_leaves_its_slot_taken_until_the_tokenizer_retu
     assert tokenizing.running == 1
     assert await tokenizing.prompt("m", "x", 0.02) == Tokenized(refusal=Refusal.BUSY)
     gated.gate.set()
-    await until(lambda: tokenizing.running == 0)
+    await eventually(lambda: tokenizing.running == 0)
     assert await tokenizing.prompt("m", "x", 5) == Tokenized([1])
 
 
@@ -156,13 +154,13 @@ async def test_a_call_out_of_time_leaves_its_slot_taken_until_the_tokenizer_retu
 async def test_a_cancelled_call_leaves_its_slot_taken_until_the_tokenizer_returns(gated: Gated) -> None:
     tokenizing = Tokenizing({"m": gated})
     call = asyncio.create_task(tokenizing.prompt("m", "x"))
-    await until(lambda: gated.entered == 1)
+    await eventually(lambda: gated.entered == 1)
     call.cancel()
     with pytest.raises(asyncio.CancelledError):
         await call
     assert tokenizing.running == 1
     gated.gate.set()
-    await until(lambda: tokenizing.running == 0)
+    await eventually(lambda: tokenizing.running == 0)
 
 
 async def test_without_time_nothing_is_started(gated: Gated) -> None:
@@ -187,7 +185,7 @@ async def test_the_event_loop_runs_while_a_real_model_tokenizes(tmp_path: Path) 
     call = asyncio.create_task(tokenizing.prompt("m", text))
     turns = 0
     while not call.done():
-        await asyncio.sleep(0.001)
+        await a_moment()
         turns += 1
     assert (await call).refusal is None
     assert turns > 5

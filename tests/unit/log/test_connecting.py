@@ -1,0 +1,89 @@
+"""Connecting can be cancelled at any moment."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+import pytest
+
+from inferencecache.core.log import Log, NotConnectedError
+from inferencecache.core.service import NatsSettings
+from tests.support.waiting import a_turn
+
+
+class Deaf:
+    """A client that connects although it is cancelled, as one that waits by `asyncio.wait_for` may."""
+
+    max_payload = 1 << 20
+    is_closed = False
+
+    def __init__(self) -> None:
+        CLIENTS.append(self)
+        self.began = asyncio.Event()
+        self.closed = False
+
+    async def connect(self, **_: Any) -> None:
+        try:
+            self.began.set()
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    async def close(self) -> None:
+        self.closed = True
+
+
+CLIENTS: list[Deaf] = []
+
+
+async def test_a_cancellation_that_comes_with_the_connection_counts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("inferencecache.core.log.connection.Client", Deaf)
+    CLIENTS.clear()
+    connecting = asyncio.create_task(
+        Log.connect(NatsSettings("nats://127.0.0.1:4222", insecure=True), name="x")
+    )
+    await a_turn()
+    client = CLIENTS[-1]
+    await client.began.wait()
+    connecting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        async with asyncio.timeout(10):
+            await connecting
+    assert client.closed
+
+
+@pytest.mark.parametrize(
+    ("reason", "setting"),
+    [
+        ("", "--nats-url"),
+        ("Connect call failed", "--nats-url"),
+        ("[SSL: CERTIFICATE_VERIFY_FAILED] certificate verify failed", "--nats-tls-ca-file"),
+        ("nats: 'Authorization Violation'", "--nats-creds-file"),
+    ],
+)
+def test_what_stops_a_connection_names_the_setting_to_look_at(reason: str, setting: str) -> None:
+    text = str(NotConnectedError("nats://nats:4222", reason))
+    assert setting in text.partition("; check ")[2]
+
+
+async def test_a_connection_that_is_given_up_halfway_leaves_no_socket() -> None:
+    """The server accepts, and says nothing. The client misses the first cancellation."""
+    accepted, ended = asyncio.Event(), asyncio.Event()
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        accepted.set()
+        await reader.read()
+        ended.set()
+        writer.close()
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        settings = NatsSettings(f"nats://127.0.0.1:{port}", insecure=True)
+        connecting = asyncio.create_task(Log.connect(settings, name="x"))
+        async with asyncio.timeout(10):
+            await accepted.wait()
+            connecting.cancel()
+            await asyncio.wait([connecting])
+            assert connecting.cancelled()
+            await ended.wait()
