@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 from collections.abc import Sequence
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Final, Self
 
@@ -108,22 +109,24 @@ class ComposedStack:
             assert answer.status == 200
 
     async def holders(self, router: str, prompt: Sequence[int]) -> dict[str, int]:
-        """Matched tokens by replica, as a router says; none while it does not answer."""
+        """Matched tokens by replica, as a router says; `AioRpcError` when it does not answer."""
         address = f"127.0.0.1:{os.environ[f'ROUTER_{router[-1]}_GRPC_PORT']}"
         async with grpc.aio.insecure_channel(address) as channel:
-            try:
-                return matched_by(await ask(InferenceCacheStub(channel), prompt))
-            except grpc.aio.AioRpcError:
-                return {}
+            return matched_by(await ask(InferenceCacheStub(channel), prompt))
 
     async def hinted(
         self, prompt: Sequence[int], engine: str, routers: Sequence[str] = ROUTERS, *, within_s: float = 30
     ) -> None:
-        """Wait until these routers say that the engine holds all of the prompt."""
+        """Wait until these routers say that the engine holds all of the prompt.
+
+        One may not answer at first: where a container's networks change, the engine lays its ports anew.
+        """
         for router in routers:
 
             async def is_hinted(router: str = router) -> bool:
-                return (await self.holders(router, prompt)).get(engine) == len(prompt)
+                with suppress(grpc.aio.AioRpcError):
+                    return (await self.holders(router, prompt)).get(engine) == len(prompt)
+                return False
 
             await eventually(is_hinted, within_s=within_s, what=f"a hint of {router}")
 
