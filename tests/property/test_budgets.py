@@ -7,8 +7,10 @@ from random import Random
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from inferencecache.core.protocol.budgets import Divider
-from inferencecache.schemas.budgets import Division, PartitionUse
+from inferencecache.core.protocol.budgets import Divider, budget_of
+from inferencecache.schemas.budgets import Division, PartitionUse, Use
+from inferencecache.schemas.ids import OwnerId, TenantId
+from inferencecache.schemas.records import PolicyApplied, TenantQuota
 from tests.unit.protocol.shared_whole import POLICY, SharedWhole
 
 DIVIDERS = 2
@@ -133,3 +135,72 @@ def test_once_nothing_is_late_any_more_a_partition_that_needs_room_gets_it(
             idle.store(0)
         shared.second()
     assert shared.partitions[0].held >= 980
+
+
+TENANT = TenantId("t")
+
+
+class Limited:
+    """One partition: the policy set and the division that it keeps to, and the tenant's keys."""
+
+    def __init__(self, number: int, partitions: int, policy: PolicyApplied) -> None:
+        self._place = (number, partitions)
+        self.policy = policy
+        self.division: Division | None = None
+        self.held = 0
+        self._evicted = 0
+
+    @property
+    def whole(self) -> int:
+        [quota] = self.policy.quotas
+        return quota.max_keys
+
+    @property
+    def part(self) -> int:
+        [quota] = budget_of(self.policy, -1, self.division, *self._place).quotas
+        return quota.max_keys
+
+    def store(self, keys: int) -> None:
+        over = max(0, self.held + keys - self.part)
+        self.held += keys - over
+        self._evicted += over
+
+    def use(self) -> PartitionUse:
+        number = self.division.number if self.division is not None else 0
+        use = Use(self.held, self.part, self._evicted)
+        return PartitionUse(1, number, self.policy.revision, Use(0, -1), {TENANT: use})
+
+
+def quota(whole: int, revision: int) -> PolicyApplied:
+    return PolicyApplied(OwnerId(""), 0, revision, (), (TenantQuota(TENANT, whole),))
+
+
+@settings(max_examples=200, deadline=None)
+@given(seed=st.integers(0, 2**32), most=st.sampled_from([12, 1000, 2**62]), partitions=st.integers(2, 4))
+def test_while_a_quota_changes_partitions_may_hold_no_more_than_the_largest_that_one_knows(
+    seed: int, most: int, partitions: int
+) -> None:
+    """Partitions learn of quotas and of divisions in order, each in its own time."""
+    random = Random(seed)
+    policy = quota(random.randint(0, most), 1)
+    limited = [Limited(number, partitions, policy) for number in range(partitions)]
+    division: Division | None = None
+    divider = Divider(partitions)
+    for _ in range(600):
+        number = random.randrange(partitions)
+        match random.choice(("policy", "division", "division", "tell", "tell", "divide", "store", "expire")):
+            case "policy":
+                if random.random() < 0.2:
+                    policy = quota(random.randint(0, most), policy.revision + 1)
+                limited[number].policy = policy
+            case "division":
+                limited[number].division = division
+            case "tell":
+                divider.used(number, limited[number].use())
+            case "divide":
+                division = divider.divide(division, -1, limited[0].policy) or division
+            case "store":
+                limited[number].store(random.choice((1, most // 10, most)))
+            case "expire":
+                limited[number].held -= random.randint(0, limited[number].held)
+        assert sum(each.part for each in limited) <= max(each.whole for each in limited)

@@ -13,12 +13,15 @@ class Share(msgspec.Struct, frozen=True):
     """`whole` over the partitions, by number: the parts they may hold now, and those that are aimed at.
 
     A part grows to its aim only once others have given room, so the parts never sum up to more than
-    `whole`; the aims sum up to `whole`.
+    `whole`; the aims sum up to `whole`. `earlier` are the parts of `earlier_whole` that some partitions may
+    still keep to; none are named where those are even.
     """
 
     whole: int
     parts: tuple[int, ...]
     aims: tuple[int, ...]
+    earlier_whole: int = 0
+    earlier: tuple[int, ...] = ()
 
 
 class Division(msgspec.Struct, frozen=True):

@@ -24,6 +24,11 @@ def policy(*quotas: tuple[str, int], revision: int = 1) -> PolicyApplied:
     )
 
 
+def settled(whole: int, *parts: int) -> Share:
+    """Nobody keeps to other parts."""
+    return Share(whole, parts, parts, whole, parts)
+
+
 def run(shared: SharedWhole, stored: list[int], seconds: int) -> int:
     """Every partition stores so much each second; answers how many divisions that took."""
     made = 0
@@ -44,9 +49,17 @@ def test_the_first_parts_are_even_and_sum_up_to_the_whole() -> None:
 
 
 def test_a_whole_that_was_lowered_lowers_the_parts_of_before_and_one_that_was_raised_waits() -> None:
-    share = Share(100, (90, 10), (90, 10))
+    share = settled(100, 90, 10)
     assert [part_of(50, share, number, 2) for number in (0, 1)] == [45, 5]
     assert [part_of(300, share, number, 2) for number in (0, 1)] == [90, 10]
+
+
+def test_of_a_lowered_whole_a_part_grows_only_by_what_earlier_parts_leave() -> None:
+    """Earlier parts of 11 stay as they are while the whole is lowered from 20 to 12."""
+    share = Share(20, (0, 0, 14), (0, 0, 20), 11, (3, 3, 3))
+    assert [part_of(20, share, number, 3) for number in range(3)] == [0, 0, 14]
+    assert [part_of(12, share, number, 3) for number in range(3)] == [0, 0, 6]
+    assert part_of(12, Share(20, (0, 0, 14), (0, 0, 20)), 2, 3) == 4, "earlier ones are even"
 
 
 def test_one_partition_has_everything_and_is_never_divided() -> None:
@@ -135,7 +148,7 @@ def test_a_new_divider_goes_on_with_the_division_it_finds() -> None:
     divider = Divider(2)
     divider.used(0, PartitionUse(3, 7, 1, Use(50, 50, 5)))
     divider.used(1, PartitionUse(3, 7, 1, Use(4, 10)))
-    assert divider.divide(found, 100, policy()) == Division(8, Share(100, (90, 10), (90, 10)))
+    assert divider.divide(found, 100, policy()) == Division(8, Share(100, (90, 10), (90, 10), 100, (50, 10)))
 
 
 @pytest.mark.parametrize("found", [None, Division(3, Share(100, (50, 50), (50, 50)))])
@@ -146,11 +159,11 @@ def test_a_division_that_is_lost_or_an_earlier_one_is_followed_by_what_is_in_for
     divider = Divider(2)
     divider.used(0, PartitionUse(3, 7, 1, Use(60, 90)))
     divider.used(1, PartitionUse(3, 7, 1, Use(5, 10)))
-    kept = Division(9, Share(100, (90, 10), (90, 10)))
+    kept = Division(9, settled(100, 90, 10))
     assert divider.divide(found, 20, policy()) == kept, "an owner may know division 8"
     divider.used(0, PartitionUse(3, 9, 1, Use(18, 18)))
     divider.used(1, PartitionUse(3, 9, 1, Use(2, 2)))
-    assert divider.divide(kept, 20, policy()) == Division(10, Share(20, (18, 2), (18, 2)))
+    assert divider.divide(kept, 20, policy()) == Division(10, Share(20, (18, 2), (18, 2), 100, (90, 10)))
 
 
 def test_what_was_told_before_the_bucket_was_lost_counts_no_longer() -> None:
@@ -161,7 +174,7 @@ def test_what_was_told_before_the_bucket_was_lost_counts_no_longer() -> None:
     assert divider.divide(None, 100, policy()) is None
     divider.used(0, PartitionUse(3, 1, 1, Use(50, 90)))
     divider.used(1, PartitionUse(3, 1, 1, Use(5, 10)))
-    assert divider.divide(None, 100, policy()) == Division(3, Share(100, (90, 10), (90, 10)))
+    assert divider.divide(None, 100, policy()) == Division(3, settled(100, 90, 10))
 
 
 def test_parts_of_another_number_of_partitions_give_way_to_those_in_force() -> None:
@@ -210,11 +223,11 @@ def test_a_lost_division_is_followed_once_all_is_told_that_is_in_force_of_quotas
     divider = Divider(2)
     divider.used(0, PartitionUse(1, 1, 2, Use(10, 12), told))
     divider.used(1, PartitionUse(1, 1, 1, Use(0, 8)))
-    kept = Share(20, (12, 8), (12, 8))
+    kept = settled(20, 12, 8)
     quotas = policy(*(("t", 100) for _ in told), revision=2)
     assert divider.divide(None, 20, quotas) == (None if told else Division(3, kept))
     divider.used(1, PartitionUse(1, 1, 2, Use(0, 8), {each: Use(0, 40) for each in told}))
-    shares = {each: Share(100, (60, 40), (60, 40)) for each in told}
+    shares = {each: settled(100, 60, 40) for each in told}
     assert divider.divide(None, 20, quotas) == Division(3, kept, shares)
 
 

@@ -4,7 +4,9 @@ One process, the owner of partition 0, divides; whoever owns a partition appends
 tells in its count when the fold keeps to it. A division is followed by another only after every partition
 keeps to it, so at most two are in force at a time, and a part grows only by what all others together leave
 of the whole: the larger of what each may hold and what it still holds. Parts that are to shrink do so at
-once; so room moves in two steps, first the taking, then the giving.
+once; so room moves in two steps, first the taking, then the giving. A whole may be lowered between the two,
+and partitions learn of it at different times too: so a share names the parts before it, and of a lowered
+whole a partition takes no more than others leave that keep to either.
 
 Demand is what a partition holds and what it evicted since the last change. While all demands fit, each
 partition gets its own and an even part of the rest; else all get the same share of theirs. Under sustained
@@ -19,6 +21,7 @@ Everything here is pure; nobody's clock counts.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from fractions import Fraction
 from typing import Final
 
 from msgspec.structs import replace
@@ -53,7 +56,29 @@ def part_of(whole: int, share: Share | None, partition: int, partitions: int) ->
         return UNBOUNDED
     if share is None or len(share.parts) != partitions:
         return even_parts(whole, partitions)[partition]
-    return _lowered(share.parts[partition], share.whole, whole)
+    part = share.parts[partition]
+    if whole >= share.whole:
+        return part
+    return min(_lowered(part, share.whole, whole), _beside_earlier(share, whole, partition))
+
+
+def _beside_earlier(share: Share, whole: int, partition: int) -> int:
+    """The most that a partition may hold of a lowered whole while others keep to the earlier parts.
+
+    Earlier parts of a smaller whole are not lowered as far, so what parts may grow by is no longer all
+    there: of what is, each gets as much of its growth as the others do.
+    """
+    if len(share.earlier) != len(share.parts):
+        return even_parts(whole, len(share.parts))[partition]
+    scale = Fraction(min(whole, share.earlier_whole), max(1, share.earlier_whole))
+    growths = [
+        max(0, part - _lowered(before, share.earlier_whole, share.whole))
+        for part, before in zip(share.parts, share.earlier, strict=True)
+    ]
+    most, growth = share.earlier[partition] * scale, growths[partition]
+    if growth:
+        most += growth * min(Fraction(1), (whole - sum(share.earlier) * scale) / sum(growths))
+    return int(most)
 
 
 def _lowered(part: int, before: int, whole: int) -> int:
@@ -217,12 +242,17 @@ class Divider:
                 is_pressed[number] and wanted.gain(number, part) >= _noticed(part, whole, all(is_pressed))
                 for number, part in enumerate(now.parts)
             ):
-                return share
+                return share and _settled(share)
             aims = wanted.rounded()
-        parts = _towards(aims, whole, uses)
+        most = even if share is None else tuple(_lowered(part, share.whole, whole) for part in share.parts)
+        parts = _towards(aims, whole, most, uses)
         if parts == aims:
             self._evicted.pop(name, None)
-        return Share(whole, parts, aims)
+        if share is None:
+            return Share(whole, parts, aims)
+        if (whole, parts, aims) == (share.whole, share.parts, share.aims):
+            return _settled(share)
+        return Share(whole, parts, aims, share.whole, share.parts)
 
 
 class _Wanted:
@@ -263,11 +293,16 @@ def _is_over(share: Share, partitions: int) -> bool:
     return len(share.parts) == len(share.aims) == partitions
 
 
+def _settled(share: Share) -> Share:
+    """Nobody keeps to what was before it any more."""
+    return replace(share, earlier_whole=share.whole, earlier=share.parts)
+
+
 def _in_force(whole: int, uses: Sequence[Use]) -> Share:
     """What each partition may hold by what it tells; even parts before it was told of any."""
     even = even_parts(max(0, whole), len(uses))
     parts = tuple(use.part if use.part >= 0 else even[number] for number, use in enumerate(uses))
-    return Share(sum(parts), parts, parts)
+    return _settled(Share(sum(parts), parts, parts))
 
 
 def _kept(whole: int, uses: Sequence[Use]) -> Share | None:
@@ -276,11 +311,14 @@ def _kept(whole: int, uses: Sequence[Use]) -> Share | None:
     return None if whole < 0 or share.parts == even_parts(whole, len(uses)) else share
 
 
-def _towards(aims: Sequence[int], whole: int, uses: Sequence[Use]) -> tuple[int, ...]:
-    """The parts that may be given now: less at once, more only from what all others leave of the whole."""
+def _towards(aims: Sequence[int], whole: int, most: Sequence[int], uses: Sequence[Use]) -> tuple[int, ...]:
+    """The parts that may be given now: less at once, more only from what all others leave of the whole: what
+    they tell that they may hold, what they may by the share that stands (`most`), and what they hold.
+    """
     in_force = _in_force(whole, uses).parts
     parts = [min(aim, part) for aim, part in zip(aims, in_force, strict=True)]
-    room = whole - sum(max(part, use.held) for part, use in zip(in_force, uses, strict=True))
+    taken = (max(part, may, use.held) for part, may, use in zip(in_force, most, uses, strict=True))
+    room = whole - sum(taken)
     for number, aim in enumerate(aims):
         more = min(aim - parts[number], max(0, room))
         parts[number] += more
