@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from contextlib import suppress
 from pathlib import Path
 
-from inferencecache.core.log import Objects, jetstream
+import pytest
+
+from inferencecache.core.log import NoStreamError, Objects, jetstream
 from inferencecache.core.log.subjects import (
     deltas_stream,
     events_stream,
@@ -162,6 +165,31 @@ async def test_lost_deltas_are_bridged(plane: DataPlane) -> None:
     late = await plane.follower()
     assert has_all(late, producer)()
     assert owns_all(indexer)
+
+
+@pytest.mark.parametrize("count", [1, 2])
+async def test_indexers_alone_make_a_deltas_stream_again_that_somebody_deletes(
+    plane: DataPlane, count: int
+) -> None:
+    """Owner and standby each miss it by themselves: there may be no router that does."""
+    await plane.owner()
+    for _ in range(1, count):
+        standby = await plane.indexer()
+        await eventually(lambda: standby.ready, within_s=20)  # noqa: B023 - waited for at once
+    producer = await plane.producer("r1")
+    await producer.begin()
+    log = await plane.log()
+    await jetstream.delete_stream(log, DELTAS)
+    await producer.store(1)
+
+    async def is_there_again() -> bool:
+        with suppress(NoStreamError):
+            return (await jetstream.stream_info(log, DELTAS)).state.last_seq > 0
+        return False
+
+    await eventually(is_there_again, within_s=30)
+    router = await plane.follower()
+    await eventually(has_all(router, producer), within_s=30)
 
 
 async def test_a_damaged_delta_is_repaired(plane: DataPlane) -> None:

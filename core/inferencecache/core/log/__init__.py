@@ -11,7 +11,7 @@ from inferencecache.core.log.assets import ensure_assets, ensure_layout, read_la
 from inferencecache.core.log.buckets import Bucket, Entry, Gone, Watch
 from inferencecache.core.log.connection import Log, NotConnectedError, Subscription
 from inferencecache.core.log.inbox import Message, NoAnswerError
-from inferencecache.core.log.jetstream import ApiError, NoStreamError
+from inferencecache.core.log.jetstream import ApiError, NoStreamError, finds_no_stream
 from inferencecache.core.log.members import read_members
 from inferencecache.core.log.objects import ObjectDamagedError, ObjectMissingError, Objects, StoredObject
 from inferencecache.core.log.publisher import (
@@ -49,6 +49,7 @@ __all__ = [
     "WrongLastSequenceError",
     "ensure_assets",
     "ensure_layout",
+    "finds_no_stream",
     "read_layout",
     "read_members",
     "wait_for_layout",

@@ -15,6 +15,7 @@ import msgspec
 
 from inferencecache.core.log.connection import Log
 from inferencecache.core.log.inbox import Message
+from inferencecache.core.log.publisher import NotStoredError
 from inferencecache.schemas.unreadable import UNREADABLE
 
 TIMEOUT_S: Final = 5.0
@@ -46,6 +47,11 @@ class ApiError(Exception):
 
 class NoStreamError(ApiError):
     """The stream does not exist."""
+
+
+def finds_no_stream(error: Exception) -> bool:
+    """Was it for want of a stream that something could not be read or stored?"""
+    return isinstance(error, NoStreamError) or (isinstance(error, NotStoredError) and error.no_stream)
 
 
 class StreamState(msgspec.Struct):

@@ -14,7 +14,16 @@ from typing import Final
 
 import msgspec
 
-from inferencecache.core.log import ApiError, Bucket, Entry, Gone, Log, NoAnswerError, NotStoredError
+from inferencecache.core.log import (
+    ApiError,
+    Bucket,
+    Entry,
+    Gone,
+    Log,
+    NoAnswerError,
+    NotStoredError,
+    finds_no_stream,
+)
 from inferencecache.core.log.assets import ensure_members
 from inferencecache.core.log.subjects import MEMBERS
 from inferencecache.core.protocol.membership import Membership
@@ -63,7 +72,7 @@ class Presence:
                 row = msgspec.json.encode(self._row())
                 await self._bucket.put(self._key, row, timeout_s=_PUT_LIMIT_S)
             except NotStoredError as error:
-                if error.no_stream:
+                if finds_no_stream(error):
                     await self._create_bucket()
             with contextlib.suppress(TimeoutError):
                 async with asyncio.timeout(INTERVAL_S):

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 
 from inferencecache.core.index.aggregate import summarize
-from inferencecache.core.log import Bucket, Log, NotStoredError
+from inferencecache.core.log import Bucket, Log, NotStoredError, finds_no_stream
 from inferencecache.core.log.subjects import AGGREGATE
 from inferencecache.core.protocol.budgets import use_of
 from inferencecache.core.service import get_logger
@@ -66,7 +66,7 @@ class Aggregating:
             await self._bucket.put(key, value, timeout_s=_PUT_LIMIT_S)
         except NotStoredError as error:
             logger.warning("aggregate_not_put", partition=key, error=str(error))
-            if error.no_stream:
+            if finds_no_stream(error):
                 self._on_missing()
 
 

@@ -24,11 +24,11 @@ from inferencecache.core.log import (
     Log,
     Message,
     NoAnswerError,
-    NoStreamError,
     NotStoredError,
     ObjectDamagedError,
     ObjectMissingError,
     Objects,
+    finds_no_stream,
 )
 from inferencecache.core.log.subjects import (
     SNAPSHOTS,
@@ -260,7 +260,7 @@ class PartitionIndexer:
             refs, _ = await self._references.read()
         except (ApiError, NoAnswerError) as error:
             logger.warning("refs_not_read", partition=self.key, error=str(error))
-            if isinstance(error, NoStreamError):
+            if finds_no_stream(error):
                 self._on_missing()
             self._do(self._restoring.refs_failed(time.monotonic()))
         else:
@@ -370,6 +370,8 @@ class PartitionIndexer:
             )
         except NotStoredError as error:
             logger.warning("control_not_stored", partition=self.key, error=str(error))
+            if finds_no_stream(error):
+                self._on_missing()
             self._restoring.claim_failed(time.monotonic())
         else:
             self._do(self._restoring.claimed(ack.sequence))

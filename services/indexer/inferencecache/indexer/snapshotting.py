@@ -14,11 +14,11 @@ from inferencecache.core.log import (
     ApiError,
     Log,
     NoAnswerError,
-    NoStreamError,
     NotStoredError,
     ObjectDamagedError,
     ObjectMissingError,
     Objects,
+    finds_no_stream,
 )
 from inferencecache.core.log.jetstream import purge_stream, read_message, stream_info
 from inferencecache.core.log.subjects import SNAPSHOTS, deltas_stream, events_stream, partition_key
@@ -108,7 +108,7 @@ class Snapshotting:
             following = await self._carry_out(action)
         except _FAILURES as error:
             following = self.machine.failed(str(error))
-            if isinstance(error, NoStreamError) or (isinstance(error, NotStoredError) and error.no_stream):
+            if finds_no_stream(error):
                 self._on_missing()
             if isinstance(action, snapshots.Store):
                 await self._make_room()

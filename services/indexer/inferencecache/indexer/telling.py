@@ -17,6 +17,7 @@ from inferencecache.core.log import (
     Start,
     StreamMessage,
     WrongLastSequenceError,
+    finds_no_stream,
 )
 from inferencecache.core.log.jetstream import read_message, stream_info
 from inferencecache.core.log.subjects import (
@@ -59,7 +60,7 @@ class _NotFoldedError(Exception):
 
 class Telling:
     """Speaks for one fold. `on_progress` is called whenever something that was asked for has come out,
-    `on_missing` when a snapshot finds no place.
+    `on_missing` when there is no stream or bucket for what is told or read.
     """
 
     def __init__(
@@ -92,6 +93,7 @@ class Telling:
         self._traces = traces
         self._tasks = tasks
         self._on_progress = on_progress
+        self._on_missing = on_missing
         self._owned_epoch = 0
         self._standby_start: Position | Start = base if base is not None else Start.OLDEST
         self._standby: Reader | None = None
@@ -159,6 +161,7 @@ class Telling:
             self.owner.claim_withheld(time.monotonic())
         except (NotStoredError, ApiError, NoAnswerError) as error:
             logger.warning("control_not_stored", partition=self._key, error=str(error))
+            self._failed(error)
 
     async def _last_control(self, folded: int) -> int:
         """Number of the control subject's last message. Raises _NotFoldedError if that is not folded."""
@@ -182,6 +185,7 @@ class Telling:
             owner.failed(id_, time.monotonic(), too_large=True)
         except NotStoredError as error:
             logger.warning("delta_not_stored", partition=self._key, error=str(error))
+            self._failed(error)
             owner.failed(id_, time.monotonic())
         else:
             owner.stored(id_, ack.sequence)
@@ -194,12 +198,17 @@ class Telling:
             stored = await read_message(self._log, self._deltas, sequence=number) if number else None
         except (ApiError, NoAnswerError) as error:
             logger.warning("deltas_unreadable", partition=self._key, error=str(error))
+            self._failed(error)
             self.owner.read_failed(action.number, time.monotonic())
         else:
             message_id = stored.headers.get("Nats-Msg-Id", "") if stored is not None else ""
             delta = _decode(stored.payload) if stored is not None else None
             self.owner.read_last(action.number, number, message_id, delta)
         self._on_progress()
+
+    def _failed(self, error: Exception) -> None:
+        if finds_no_stream(error):
+            self._on_missing()
 
     # -- standby -----------------------------------------------------------------------------------
 
@@ -237,6 +246,8 @@ class Telling:
 
     def _standby_lost(self, lost: Lost) -> None:
         logger.info("standby_lost", partition=self._key, reason=lost.reason, detail=lost.detail)
+        if lost.reason == "no_stream":
+            self._on_missing()
         self._standby = None
         self._owned_epoch = 0
         self._standby_start = Start.OLDEST

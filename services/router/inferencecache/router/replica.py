@@ -13,12 +13,12 @@ from inferencecache.core.log import (
     ApiError,
     Log,
     NoAnswerError,
-    NoStreamError,
     ObjectDamagedError,
     ObjectMissingError,
     Objects,
     Reader,
     StreamMessage,
+    finds_no_stream,
 )
 from inferencecache.core.log.subjects import (
     SNAPSHOTS,
@@ -135,7 +135,7 @@ class PartitionReplica:
             refs, _ = await self._references.read()
         except (ApiError, NoAnswerError) as error:
             logger.info("refs_not_read", partition=self.key, error=str(error))
-            if isinstance(error, NoStreamError):
+            if finds_no_stream(error):
                 self._on_missing()
             self._do(self.follower.refs_failed(time.monotonic()))
         else:

@@ -14,9 +14,9 @@ from inferencecache.core.log import (
     Gone,
     Log,
     NoAnswerError,
-    NoStreamError,
     NotStoredError,
     WrongLastSequenceError,
+    finds_no_stream,
 )
 from inferencecache.core.log.subjects import POLICY
 
@@ -87,7 +87,7 @@ class IntentBucket:
             except WrongLastSequenceError:
                 continue
             except (ApiError, NoAnswerError, NotStoredError) as error:
-                if isinstance(error, NoStreamError):
+                if finds_no_stream(error):
                     self._on_missing()
                 raise _retry(str(error)) from error
             except TimeoutError:
