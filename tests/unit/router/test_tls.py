@@ -1,13 +1,10 @@
-"""The certificate of the gRPC port. `tests/data/tls` holds two self-signed pairs for localhost."""
+"""The certificate of the gRPC port."""
 
 from __future__ import annotations
 
 import asyncio
 import os
-import shutil
-import socket
 import ssl
-import warnings
 from pathlib import Path
 from typing import Any
 
@@ -20,28 +17,14 @@ from inferencecache.core.service import CertificateError, CertificateFiles
 from inferencecache.router.tls import certificate_files, grpc_credentials
 from inferencecache.v1alpha1.inferencecache_pb2 import LookupRouteRequest
 from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheStub
+from tests.support.certificates import CERTIFICATES, install, negotiated, shown
 from tests.support.router import served_router
-
-DATA = Path(__file__).parents[2] / "data" / "tls"
-CERTIFICATES = {name: (DATA / f"{name}.crt").read_text() for name in ("first", "second")}
-
-
-def install(folder: Path, certificate: str, key: str, seconds_later: int = 0) -> None:
-    """Put a pair in place with a file time of its own."""
-    for name, source in (("tls.crt", f"{certificate}.crt"), ("tls.key", f"{key}.key")):
-        shutil.copyfile(DATA / source, folder / name)
-        os.utime(folder / name, (1_700_000_000 + seconds_later,) * 2)
 
 
 @pytest.fixture
 def files(tmp_path: Path) -> CertificateFiles:
     install(tmp_path, "first", "first")
     return certificate_files(tmp_path / "tls.crt", tmp_path / "tls.key")
-
-
-async def shown(port: int) -> str:
-    """The certificate that a new handshake shows."""
-    return await asyncio.to_thread(ssl.get_server_certificate, ("127.0.0.1", port))
 
 
 @pytest.mark.rule("WIRE-C44", "WIRE-211")
@@ -99,22 +82,6 @@ def test_only_a_later_time_of_the_certificate_file_counts(tmp_path: Path, files:
     assert files.refreshed() is None, "a newer key alone"
     (tmp_path / "tls.crt").unlink()
     assert files.refreshed() is None, "no time to be read"
-
-
-def negotiated(port: int, version: ssl.TLSVersion) -> str | None:
-    """The version that a handshake ends with that offers `version` as its highest."""
-    context = ssl.create_default_context(cadata=CERTIFICATES["first"])
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)
-        context.minimum_version = ssl.TLSVersion.TLSv1
-        context.maximum_version = version
-    context.set_ciphers("DEFAULT:@SECLEVEL=0")
-    context.set_alpn_protocols(["h2"])
-    with (
-        socket.create_connection(("127.0.0.1", port), timeout=10) as plain,
-        context.wrap_socket(plain, server_hostname="localhost") as secure,
-    ):
-        return secure.version()
 
 
 @pytest.mark.rule("WIRE-212")
