@@ -13,19 +13,17 @@ from __future__ import annotations
 import asyncio
 import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import time
-import urllib.request
 from collections import Counter
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import numpy as np
 
-from benchmarks.dataplane_bench import core_seconds
-from inferencecache.cli.stack.ports import Ports
+from benchmarks.figures import hand_in
+from benchmarks.programs import Program, core_seconds
 from inferencecache.core.log import Log, Message
 from inferencecache.core.log.subjects import (
     delta_subject,
@@ -147,47 +145,6 @@ async def snapshot(log: Log, partition: int) -> None:
     await eventually(is_there, within_s=LIMIT_S, what="a snapshot")
 
 
-class Program:
-    """A running indexer or router."""
-
-    def __init__(self, module: str, url: str, log: Path, *flags: str) -> None:
-        self.log = log
-        self._http = f"http://127.0.0.1:{Ports(well_known=False).take(0)}"
-        address = self._http.removeprefix("http://")
-        command = [sys.executable, "-m", f"inferencecache.{module}", "--nats-url", url, "--insecure-nats"]
-        with log.open("wb") as output:
-            self.process = subprocess.Popen(  # noqa: S603 - our own program
-                [*command, "--http-bind-address", address, *flags], stdout=output, stderr=output
-            )
-
-    @property
-    def ready(self) -> bool:
-        """Does it say so?"""
-        try:
-            return self._get("/readyz").startswith("ok")
-        except OSError:
-            if self.process.poll() is not None:
-                raise RuntimeError(f"the process has ended:\n{self.log.read_text()[-2000:]}") from None
-            return False
-
-    @property
-    def entries(self) -> int:
-        """Distinct prefixes of a router's view."""
-        name = "inferencecache_router_view_entries{"
-        lines = [line for line in self._get("/metrics").splitlines() if line.startswith(name)]
-        return sum(round(float(line.rpartition(" ")[2])) for line in lines)
-
-    def end(self) -> None:
-        """Stop it and wait."""
-        self.process.terminate()
-        self.process.wait()
-
-    def _get(self, path: str) -> str:
-        with urllib.request.urlopen(self._http + path, timeout=5) as answer:  # noqa: S310 - our own process
-            text: str = answer.read().decode()
-            return text
-
-
 def start_indexer(url: str, log: Path) -> Program:
     """One without a cap: every entry is to be there."""
     return Program("indexer", url, log, "--max-entries", "0")
@@ -267,6 +224,13 @@ def main() -> None:
     entries = int(sys.argv[1]) if len(sys.argv) > 1 else ENTRIES
     routers, silences = asyncio.run(measure(entries, DELTAS, STARTS, KILLS))
     walls, cpus = [each.wall_s for each in routers], [each.cpu_s for each in routers]
+    hand_in(
+        {
+            "ready, s": statistics.median(walls),
+            "ready, processor time, s": statistics.median(cpus),
+            "partition without deltas after a kill, s": statistics.median(silences),
+        }
+    )
     print(f"{entries} entries in {LAYOUT.partitions} partitions, {DELTAS} deltas behind each snapshot")
     print(
         f"router ready after: median {statistics.median(walls):.2f} s, all",

@@ -1,145 +1,206 @@
-"""How long a producer's batch takes to be seen by routers, and what that costs each process.
+"""How long after an engine's event every router answers by it: `python -m benchmarks.dataplane_bench`.
 
-Run it with `python -m benchmarks.dataplane_bench [BATCHES_PER_SECOND]`. A real nats-server, an indexer, two
-followers in processes of their own and a process of 200 producers run for ten seconds. Every hash that
-is reported is the moment of its report (the machine's monotonic clock, which its processes share), so a
-follower that applies a delta knows how old each of its blocks is. It prints the median and the 99th
-percentile of that, and the share of a core that each process used.
+A real nats-server, an indexer and two routers run, 200 producers report two thousand batches a second, and
+one engine publishes stores on its socket, which a real sidecar reads. After each store both routers are
+asked, over gRPC, until their answers name the engine; the time from the engine's publishing until an answer
+is what is counted, for both routers. An event is missed if it takes longer than a limit. Printed, too, is
+the share of a core that each process used.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
-import os
 import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Final
 
 import numpy as np
 import uvloop
 
+from benchmarks.calling import Caller, calling
+from benchmarks.figures import hand_in
+from benchmarks.programs import Program, core_seconds, end_all
+from benchmarks.served_bench import LOOKUP, Router
+from inferencecache.cli.stack.ports import Ports
+from inferencecache.core.fingerprint import prefix_digests
 from inferencecache.core.log import Log
 from inferencecache.core.log.subjects import partition_of, replica_subject
-from inferencecache.core.service import AssetSettings, NatsSettings
-from inferencecache.router import replica
-from inferencecache.router.following import IndexFollowing
-from inferencecache.schemas.deltas import Delta, Held, decode_delta
+from inferencecache.core.service import NatsSettings
 from inferencecache.schemas.ids import AdapterId, HashScheme, Incarnation, ModelId, ReplicaId, TenantId
 from inferencecache.schemas.layout import Layout
-from inferencecache.schemas.records import Batch, Begin, Stored, encode_batch
+from inferencecache.schemas.records import Batch, Begin, encode_batch
+from inferencecache.schemas.records import Stored as StoredRecord
 from inferencecache.schemas.senders import ReplicaSender
+from inferencecache.simengine.cache import Stored
+from inferencecache.simengine.events import BlocksStored
+from inferencecache.simengine.publisher import EventPublisher
+from inferencecache.simengine.vllm_form import VllmForm
+from inferencecache.v1alpha1.inferencecache_pb2 import LookupRouteRequest, LookupRouteResponse
 from tests.support.nats import NatsServer
 
-SECONDS = 10.0
-WARM_UP_S = 3.0
-PRODUCERS = 200
-BLOCKS = 8
-READY_LIMIT_S = 120.0
-SETTLE_S = 5.0
+RATE: Final = 2_000.0
+EVENTS: Final = 500
+EVERY_S: Final = 0.04
+"""Between events of the engine: its sidecar sends each at once."""
+WARM_UP_S: Final = 3.0
+PRODUCERS: Final = 200
+BLOCKS: Final = 8
+TOKENS: Final = 16
+ROUTERS: Final = 2
+ASK_AGAIN_S: Final = 0.001
+SEEN_LIMIT_S: Final = 5.0
+TENANT, MODEL, SCHEME = TenantId("t"), ModelId("m0"), HashScheme("vllm")
+ENGINE: Final = "engine"
 
 
 async def produce(url: str, rate: float) -> None:
     """Report `rate` batches a second, spread over the producers, each awaiting its acknowledgement."""
     log = await Log.connect(NatsSettings(url, insecure=True), name="bench producers")
-    end = time.monotonic() + WARM_UP_S + SECONDS
-    layout = Layout()
+    layout, rng = Layout(), np.random.default_rng()
 
     async def one(number: int) -> None:
-        sender = ReplicaSender(TenantId("t"), ModelId(f"m{number % 8}"), ReplicaId(f"r{number}"))
+        sender = ReplicaSender(TENANT, ModelId(f"m{number % 8}"), ReplicaId(f"r{number}"))
         subject = replica_subject(
             1, partition_of(sender.tenant, sender.model, sender.replica, layout), sender
         )
-        counts = (np.arange(1, BLOCKS + 1, dtype="<i4") * 16).tobytes()
+        counts = (np.arange(1, BLOCKS + 1, dtype="<i4") * TOKENS).tobytes()
         sequence = 0
         due = time.monotonic() + number / rate
-        while due < end:
+        while True:
             await asyncio.sleep(max(0.0, due - time.monotonic()))
-            now_ns = time.monotonic_ns()
-            keys = np.arange(now_ns, now_ns + BLOCKS, dtype=">u8").tobytes()
-            stored = Stored(HashScheme("s"), AdapterId(""), 1, 8, keys, counts)
-            records = (stored,) if sequence else (Begin(), stored)
+            stored = StoredRecord(SCHEME, AdapterId(""), 1, 8, rng.bytes(8 * BLOCKS), counts)
+            records = (stored,) if sequence else (Begin(scheme=SCHEME), stored)
             sequence += 1
             batch = Batch(Incarnation(f"i{number}"), sequence, 0, records)
-            await log.publisher.publish(subject, encode_batch(batch), msg_id=f"{number}.{sequence}")
+            await log.publisher.publish(
+                subject, encode_batch(batch), msg_id=f"{number}.{sequence}", timeout_s=30
+            )
             due += PRODUCERS / rate
 
     await asyncio.gather(*(one(number) for number in range(PRODUCERS)))
-    await log.close()
 
 
-async def follow(url: str) -> None:
-    """Follow until standard input ends, then print the delays of what was reported after the warm-up."""
-    seen: list[tuple[int, bytes]] = []
+async def follow_event(engine: EventPublisher, number: int, callers: Sequence[Caller]) -> list[float | None]:
+    """Publish one store; milliseconds until each router answers by it, None if it does not in time."""
+    tokens = tuple(range(number * BLOCKS * TOKENS, (number + 1) * BLOCKS * TOKENS))
+    hashes = tuple(f"{number}.{block}".encode().rjust(32, b"-") for block in range(BLOCKS))
+    request = LookupRouteRequest(
+        tenant_id=TENANT,
+        model_id=MODEL,
+        hash_scheme=SCHEME,
+        prefix_hash=prefix_digests(tokens, TOKENS)[-1],
+        prefix_token_count=len(tokens),
+    ).SerializeToString()
 
-    def decode(payload: bytes) -> Delta | None:
-        delta = decode_delta(payload)
-        keys = [change.keys for change in delta.changes if isinstance(change, Held)]
-        seen.append((time.monotonic_ns(), b"".join(keys)))
-        return delta
+    def names_engine(message: bytes) -> bool:
+        scores = LookupRouteResponse.FromString(message).replica_scores
+        return any(score.replica_id == ENGINE and score.matched_tokens == len(tokens) for score in scores)
 
-    replica._decode = decode  # noqa: SLF001 - the place where a delta is in hand right before it is applied
-    following = IndexFollowing(NatsSettings(url, insecure=True), AssetSettings(), READY_LIMIT_S)
-    running = asyncio.create_task(following.run("bench"))
-    while not following.ready:  # noqa: ASYNC110 - readiness is asked for, not announced
-        await asyncio.sleep(0.01)
-    print("ready", flush=True)
-    await asyncio.to_thread(sys.stdin.read)
-    sent_ns = [np.frombuffer(keys, np.uint64).astype(np.int64) for _, keys in seen]
-    first_ns = min(int(each.min()) for each in sent_ns if len(each))
-    delays = [
-        at_ns - each[each > first_ns + WARM_UP_S * 1e9]
-        for (at_ns, _), each in zip(seen, sent_ns, strict=True)
-    ]
-    all_ms = np.concatenate(delays) / 1e6
-    p50, p99 = np.percentile(all_ms, [50, 99])
-    print(f"{len(all_ms)} blocks seen: p50 {p50:.1f} ms, p99 {p99:.1f} ms, max {all_ms.max():.1f} ms")
-    running.cancel()
-    await asyncio.gather(running, return_exceptions=True)
+    began_s = time.monotonic()
+    engine.publish([BlocksStored(Stored(hashes, None, tokens))])
+    seen = await asyncio.gather(
+        *(each.until(request, names_engine, SEEN_LIMIT_S, ASK_AGAIN_S) for each in callers)
+    )
+    return [None if at_s is None else 1e3 * (at_s - began_s) for at_s in seen]
 
 
-def core_seconds(pid: int) -> float:
-    """Processor time that a process has used."""
-    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+def start_sidecar(url: str, folder: Path, events: str, replay: str) -> Program:
+    """The engine's."""
+    return Program(
+        "kvevent_subscriber",
+        url,
+        folder / "sidecar.log",
+        *("--engine-endpoint", events, "--replay-endpoint", replay, "--block-size", str(TOKENS)),
+        *("--replica-id", ENGINE, "--model-id", MODEL, "--tenant-id", TENANT, "--hash-scheme", SCHEME),
+    )
+
+
+def start_producers(url: str, rate: float) -> subprocess.Popen[bytes]:
+    """A process of all of them."""
+    command = [sys.executable, "-m", "benchmarks.dataplane_bench", "--produce", url, "--rate", str(rate)]
+    return subprocess.Popen(command)  # noqa: S603
+
+
+async def run(rate: float, events: int) -> dict[str, float]:
+    """All figures."""
+    ports = Ports(well_known=False)
+    with tempfile.TemporaryDirectory() as name, NatsServer(Path(name)) as server:
+        folder = Path(name)
+        sockets = [f"tcp://127.0.0.1:{ports.take(0)}" for _ in range(2)]
+        engine = EventPublisher(*sockets, form=VllmForm(TOKENS))
+        engine.start()
+        programs = [Program("indexer", server.url, folder / "indexer.log")]
+        producers: subprocess.Popen[bytes] | None = None
+        try:
+            await programs[0].until_ready()
+            routers = []
+            for number in range(ROUTERS):
+                address = f"127.0.0.1:{ports.take(0)}"
+                log = folder / f"router-{number}.log"
+                programs.append(Program("router", server.url, log, "--grpc-bind-address", address))
+                routers.append(Router(programs[-1], address))
+            programs.append(start_sidecar(server.url, folder, *sockets))
+            for program in programs:
+                await program.until_ready()
+            producers = start_producers(server.url, rate)
+            await asyncio.sleep(WARM_UP_S)
+            pids = {"nats-server": server.pid, "producers": producers.pid}
+            pids |= {program.log.stem: program.pid for program in programs}
+            async with (
+                calling([routers[0].address], LOOKUP, [b""]) as first,
+                calling([routers[1].address], LOOKUP, [b""]) as second,
+            ):
+                await follow_event(engine, 0, (first, second))
+                before = {each: core_seconds(pid) for each, pid in pids.items()}
+                batches = programs[0].metric("inferencecache_indexer_messages_folded_total")
+                began_s = time.monotonic()
+                delays: list[float | None] = []
+                for number in range(1, events + 1):
+                    due_s = began_s + number * EVERY_S
+                    await asyncio.sleep(max(0.0, due_s - time.monotonic()))
+                    delays += await follow_event(engine, number, (first, second))
+                took_s = time.monotonic() - began_s
+                used = {each: (core_seconds(pid) - before[each]) / took_s for each, pid in pids.items()}
+                batches = programs[0].metric("inferencecache_indexer_messages_folded_total") - batches
+            assert producers.poll() is None
+        finally:
+            if producers is not None:
+                producers.terminate()
+                producers.wait()
+            end_all(programs)
+            await engine.close()
+    seen = [delay for delay in delays if delay is not None]
+    p50, p99 = np.percentile(seen, [50, 99])
+    return {
+        "event to answer, p50 ms": float(p50),
+        "event to answer, p99 ms": float(p99),
+        "event to answer, most ms": max(seen),
+        "events that were not seen": float(len(delays) - len(seen)),
+        "batches a second": batches / took_s,
+        **{f"{each}, cores": share for each, share in used.items()},
+    }
 
 
 def main() -> None:
-    """Start everything, wait, print."""
-    rate = sys.argv[1] if len(sys.argv) > 1 else "2000"
-    role = [sys.executable, "-m", "benchmarks.dataplane_bench"]
-    with tempfile.TemporaryDirectory() as folder, NatsServer(Path(folder)) as server:
-        flags = ["--nats-url", server.url, "--insecure-nats", "--http-bind-address=", "--log-level=error"]
-        indexer = subprocess.Popen([sys.executable, "-m", "inferencecache.indexer", *flags])  # noqa: S603
-        followers = [
-            subprocess.Popen(  # noqa: S603
-                [*role, "follow", server.url], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-            )
-            for _ in range(2)
-        ]
-        for each in followers:
-            assert each.stdout is not None
-            each.stdout.readline()
-        time.sleep(SETTLE_S)
-        pids = {"nats-server": server.pid, "indexer": indexer.pid, "follower": followers[0].pid}
-        before = {name: core_seconds(pid) for name, pid in pids.items()}
-        began = time.monotonic()
-        subprocess.run([*role, "produce", server.url, rate], check=True)  # noqa: S603
-        took_s = time.monotonic() - began
-        used = {name: (core_seconds(pid) - before[name]) / took_s for name, pid in pids.items()}
-        print(f"{rate} batches/s of {BLOCKS} blocks from {PRODUCERS} producers")
-        print("cores:", ", ".join(f"{name} {share:.2f}" for name, share in used.items()))
-        for each in followers:
-            print("follower:", each.communicate()[0].strip())
-        indexer.terminate()
-        indexer.wait()
+    """Print the figures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--rate", type=float, default=RATE, help="batches a second beside the engine's")
+    parser.add_argument("--events", type=int, default=EVENTS, help="of the engine")
+    parser.add_argument("--produce", help=argparse.SUPPRESS)
+    arguments = parser.parse_args()
+    if arguments.produce:
+        uvloop.run(produce(arguments.produce, arguments.rate))
+        return
+    figures = uvloop.run(run(arguments.rate, arguments.events))
+    hand_in(figures)
+    for name, figure in figures.items():
+        print(f"{name:>40} {figure:10.2f}")
 
 
 if __name__ == "__main__":
-    if len(sys.argv) > 2 and sys.argv[1] == "produce":
-        uvloop.run(produce(sys.argv[2], float(sys.argv[3])))
-    elif len(sys.argv) > 2:
-        uvloop.run(follow(sys.argv[2]))
-    else:
-        main()
+    main()
