@@ -49,8 +49,8 @@ pictures: dev ## draw the picture of the live view anew from a run of the demo
 	@$(PYTHON_BIN)/python -m tools.docs.live_view
 
 .PHONY: bench
-bench: dev ## rerun the measurements behind the documentation's figures; ARGS="index lookup" names some
-	@$(PYTHON_BIN)/python -m benchmarks $(ARGS)
+bench: dev ## rerun the measurements beside their targets; BENCH_OUT=file for JSON, ARGS="index lookup" for some
+	@BENCH_OUT="$(BENCH_OUT)" $(PYTHON_BIN)/python -m benchmarks $(ARGS)
 
 .PHONY: bench-routing
 bench-routing: dev ## what hints are worth on production traces; SLICE=10m for a part, BENCH_OUT=file for JSON, ARGS
