@@ -275,7 +275,7 @@ def test_a_long_replay_and_its_rest_end_after_half_a_minute_in_all() -> None:
     machine.reply(copy(last + 2), 29.0)
     machine.reply(copy(last), 29.5)
     assert told(machine.tick(30.0)) == ["stop"]
-    assert machine.wake_at() is None
+    assert machine.wake_at() == 90.0
 
 
 def test_a_gap_among_the_waiting_messages_is_asked_for_too() -> None:
@@ -314,6 +314,68 @@ def test_a_replay_ends_when_a_reply_is_late_or_after_half_a_minute() -> None:
     assert machine.wake_at() == 30.0
     assert told(machine.tick(30.0)) == ["stop", "lost 29", "a50"]
     assert told(machine.message(live(52), 31.0)) == ["ask 50"]
+
+
+@pytest.mark.rule("SUB-058", "SUB-060")
+def test_the_history_of_an_engine_that_stays_idle_is_asked_for_again_after_a_minute() -> None:
+    machine = source()
+    machine.connected(0.0, None)
+    assert told(machine.tick(2.0)) == ["stop"]
+    assert machine.wake_at() == 62.0
+    assert machine.tick(61.9) == []
+    assert told(machine.tick(62.0)) == ["ask 0"]
+    assert told(machine.tick(64.0)) == ["stop"]
+    assert told(machine.tick(124.0)) == ["ask 0"]
+    assert told([action for each in (copy(0), copy(1), END) for action in machine.reply(each, 124.1)]) == [
+        *("a0", "a1"),
+        *("stop", "known"),
+    ]
+    assert machine.all_known
+    assert machine.wake_at() is None
+
+
+@pytest.mark.rule("SUB-058", "SUB-060")
+def test_the_rest_of_a_history_that_broke_off_is_asked_for_while_the_engine_is_idle() -> None:
+    machine = source()
+    machine.connected(0.0, None)
+    machine.reply(copy(0), 0.1)
+    assert told(machine.tick(2.1)) == ["stop"]
+    assert not machine.all_known
+    assert told(machine.tick(62.1)) == ["ask 0"]
+    assert told([action for each in (copy(0), copy(1), END) for action in machine.reply(each, 62.2)]) == [
+        "a1",
+        *("stop", "known"),
+    ]
+    assert machine._diary.total("engine_restarts") == 0
+
+
+@pytest.mark.rule("SUB-058")
+@pytest.mark.parametrize("first", [0, 5])
+def test_an_engine_that_publishes_is_not_held_up_by_asking_for_its_history_again(first: int) -> None:
+    machine = source()
+    machine.connected(0.0, None)
+    machine.tick(2.0)
+    machine.message(live(first), 3.0)
+    assert machine.wake_at() is None
+
+
+@pytest.mark.rule("SUB-058")
+def test_a_history_that_was_cut_by_a_lost_connection_is_left_to_the_next_one() -> None:
+    machine = source()
+    machine.connected(0.0, None)
+    machine.tick(2.0)
+    machine.disconnected(3.0)
+    assert machine.wake_at() is None
+
+
+@pytest.mark.rule("SUB-058")
+def test_time_in_which_nobody_listened_is_no_silence_of_the_engine() -> None:
+    machine = source()
+    machine.connected(0.0, None)
+    assert machine.tick(45.0) == []
+    assert machine.wake_at() == 47.0
+    assert told(machine.reply(copy(0), 45.1)) == ["a0"]
+    assert told(machine.tick(60.0)) == ["stop"], "that happens once"
 
 
 def test_an_engine_that_never_has_the_range_is_asked_less_and_less_often() -> None:
@@ -570,6 +632,7 @@ class World:
                     self.exchanges += 1
                 case StopReplay():
                     self.asked = None
+                    self.exchanges += 1
                 case Restart():
                     self.received.clear()
                 case Apply(content):
@@ -592,7 +655,7 @@ class World:
         first, sent, exchange = self.asked, self.sent, self.exchanges
         for number in range(first, min(sent, first + most)):
             self.take(self.source.reply(copy(number, self.process), self.now))
-            if self.source.wake_at() is None or self.exchanges != exchange:
+            if self.exchanges != exchange:
                 return
         if most >= sent - first:
             self.take(self.source.reply(END, self.now))

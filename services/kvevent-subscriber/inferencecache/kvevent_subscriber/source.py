@@ -29,6 +29,8 @@ ENGINE_SEND_MARK: Final = 1000
 """Most engines drop what they replay while this many replies wait to be taken [SUB-236]."""
 MUTE_PAUSE_S: Final = 60.0
 """A replay socket that answered nothing at all is left alone this long [SUB-058]."""
+STOOD_STILL_S: Final = 1.0
+"""Who looks for replies so much too late has stood still itself, and has not read what is there."""
 FRUITLESS_PAUSE_S: Final = 1.0
 """One that cannot fill gaps is not asked about the next ones this long, doubling up to `MUTE_PAUSE_S`."""
 
@@ -74,7 +76,8 @@ Action = Apply | Restart | Lost | AskReplay | StopReplay | Known
 class _Replay:
     """An exchange with the replay socket; `unproven` until the copy of the last applied message was seen.
 
-    With `rest_of` it goes on where that exchange ended, in the time that is left of it.
+    With `rest_of` it goes on where that exchange ended, in the time that is left of it. `is_excused` once
+    that was not silence in which nobody could listen.
     """
 
     def __init__(self, purpose: Purpose, now: float, rest_of: _Replay | None = None) -> None:
@@ -84,6 +87,7 @@ class _Replay:
         self.heard = now
         self.replies = 0
         self.applied: int = 0 if rest_of is None else rest_of.applied
+        self.is_excused = False
 
 
 class _Process:
@@ -136,6 +140,7 @@ class Source:
         self._jitter = jitter
         self._replay: _Replay | None = None
         self._mute_until = self._gaps_unfilled_until = 0.0
+        self._history_at: float | None = None
         self._fruitless = 0
         self._waiting: deque[tuple[int, bytes]] = deque()
         self._waiting_bytes = 0
@@ -199,6 +204,7 @@ class Source:
         """
         out: list[Action] = []
         self._connected = False
+        self._history_at = None
         if self._holds:
             self._diary.count("replays_abandoned")
             if self._replay is not None:
@@ -269,7 +275,11 @@ class Source:
         """Time passed."""
         out: list[Action] = []
         deadline = self.wake_at()
-        if deadline is not None and now >= deadline:
+        if deadline is None or now < deadline:
+            return out
+        if self._replay is None:
+            self._ask_history_again(now, out)
+        elif not self._stood_still(self._replay, now, now - deadline):
             self._diary.count("replays_timed_out")
             if not self._asks_for_rest(now, out):
                 self._break_replay(now, out)
@@ -284,7 +294,7 @@ class Source:
     def wake_at(self) -> float | None:
         """When `tick` has something to do."""
         if self._replay is None:
-            return None
+            return self._history_at
         return min(self._replay.heard + self._replay_timeout_s, self._replay.began + REPLAY_LIMIT_S)
 
     # ------------------------------------------------------------------ live messages
@@ -329,6 +339,7 @@ class Source:
             out.append(Lost(lost))
         begins = process.last is None and sequence == 0
         process.received(sequence, payload)
+        self._history_at = None
         out.append(Apply(payload))
         if begins:
             process.all_known = True
@@ -346,6 +357,7 @@ class Source:
         self._diary.count("engine_restarts", reason=reason)
         self._process = _Process()
         self._mute_until = self._gaps_unfilled_until = 0.0
+        self._history_at = None
         self._fruitless = 0
         out.append(Restart(reason))
 
@@ -358,6 +370,7 @@ class Source:
             return False
         if self._replay is not None:
             out.append(StopReplay())
+        self._history_at = None
         self._replay = _Replay(purpose, now, rest_of)
         self._process.catching_up |= purpose == "history"
         self._diary.count("replays", reason=purpose)
@@ -408,6 +421,24 @@ class Source:
         purpose: Purpose = "gap" if replay.purpose == "proof" else replay.purpose
         return self._ask(last, purpose, now, out, rest_of=replay)
 
+    def _stood_still(self, replay: _Replay, now: float, late_s: float) -> bool:
+        """Was it not the engine that was silent? Then what has arrived is read first, once [SUB-058]."""
+        if replay.is_excused or late_s < STOOD_STILL_S:
+            return False
+        replay.is_excused = True
+        replay.began += late_s + self._replay_timeout_s
+        replay.heard = now
+        return True
+
+    def _ask_history_again(self, now: float, out: list[Action]) -> None:
+        """An engine that is idle since its history broke off tells of nothing that is missing [SUB-060]."""
+        self._history_at = None
+        last = self._process.last
+        if last is None:
+            self._ask(0, "history", now, out)
+        else:
+            self._ask(last, "gap", now, out)
+
     def _finish_replay(self, replay: _Replay, now: float, out: list[Action]) -> None:
         """The end marker came."""
         self._replay = None
@@ -436,8 +467,17 @@ class Source:
         out.append(StopReplay())
         if replay.purpose == "proof" and replay.unproven:
             self._restart("unproven_reconnect", out)
+        pause_ends = now + self._jittered(MUTE_PAUSE_S)
         if replay.replies == 0:
-            self._mute_until = now + self._jittered(MUTE_PAUSE_S)
+            self._mute_until = pause_ends
+        if self._process.catching_up:
+            self._history_at = pause_ends
+            self._diary.warn_once(
+                "history_unknown",
+                "",
+                "the engine's replay socket did not tell all that was cached before; as long as the engine "
+                "publishes nothing it is asked again once a minute",
+            )
 
     def _give_up_waiting(self, now: float, out: list[Action]) -> None:
         """Go on with what there is, taking what could not be proven for another process [SUB-055]."""
