@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
+from contextlib import asynccontextmanager
 from typing import Any
 
 import grpc
@@ -17,7 +18,7 @@ from structlog.testing import capture_logs
 from inferencecache.core.index import routing
 from inferencecache.core.index.request import RouteRequest
 from inferencecache.core.service import MOST_NAMES, OTHER, ListenError
-from inferencecache.router import ingest, lookup, server
+from inferencecache.router import calls, ingest, lookup, server
 from inferencecache.router.metrics import ServerMetrics
 from inferencecache.router.packing import pack
 from inferencecache.router.server import GrpcServer
@@ -29,9 +30,10 @@ from inferencecache.v1alpha1.inferencecache_pb2 import (
     GetCacheStateRequest,
     LookupRouteRequest,
     PrefixEntry,
+    StreamEventsRequest,
 )
 from tests.support.router import FoldedLog, Router, served_router
-from tests.support.waiting import eventually
+from tests.support.waiting import eventually, set_within
 
 SERVICE = "inferencecache.v1alpha1.InferenceCache"
 UNARY = ["RenderTemplate", "LookupRoute", "LookupPDRoute", "GetCacheState", "PublishEvent"]
@@ -105,6 +107,42 @@ async def test_a_broken_message_ends_a_stream_and_leaves_what_came_before(router
     assert await status_of(call(iter(messages))) is grpc.StatusCode.INTERNAL
     state = await router.stub.GetCacheState(GetCacheStateRequest(tenant_id="t", model_id="m"))
     assert state.summary.total_prefixes == 1
+
+
+@pytest.mark.rule("RPC-E7", "WIRE-122")
+async def test_a_caller_that_stops_reading_a_stream_holds_nothing_and_is_told_when_it_reads_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(calls, "TAKE_LIMIT_S", 0.3)
+    left = asyncio.Event()
+
+    @asynccontextmanager
+    async def endless(_: StreamEventsRequest) -> AsyncIterator[AsyncIterator[CacheEvent]]:
+        async def events() -> AsyncIterator[CacheEvent]:
+            while True:
+                yield CacheEvent(prefix_hash=bytes(64 * 1024))
+
+        try:
+            yield events()
+        finally:
+            left.set()
+
+    handlers = {"Endless": calls.server_stream(StreamEventsRequest, endless)}
+    serving = grpc.aio.server()
+    serving.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test", handlers),))
+    port = serving.add_insecure_port("127.0.0.1:0")
+    await serving.start()
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}") as channel:
+            endless_call: Any = channel.unary_stream("/test/Endless")
+            call = endless_call(b"")
+            await call.initial_metadata()
+            assert await set_within(left, 30.0)
+            with pytest.raises(grpc.aio.AioRpcError) as ended:
+                _ = [event async for event in call]
+            assert ended.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+    finally:
+        await serving.stop(None)
 
 
 @pytest.mark.rule("WIRE-033")

@@ -8,10 +8,11 @@ in some of its releases, and a failure nobody foresaw must not show its trace to
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 import grpc
 from google.protobuf.message import DecodeError, Message
@@ -20,6 +21,13 @@ from inferencecache.core.service import get_logger
 
 _Request = TypeVar("_Request", bound=Message)
 _Context = grpc.aio.ServicerContext[Any, Any]
+
+TAKE_LIMIT_S: Final = 30.0
+"""A caller that takes nothing of a stream for so long does not read any more."""
+_STALLED: Final = (
+    grpc.StatusCode.RESOURCE_EXHAUSTED,
+    f"nothing of the stream was taken for {TAKE_LIMIT_S:.0f} s; read it, or end the call",
+)
 
 log = get_logger("grpc")
 
@@ -81,7 +89,8 @@ def server_stream(
     """One request, answers until the iterator ends.
 
     Headers are sent once the context is entered: a caller that waits for them knows that the stream has
-    begun, though nothing has happened yet.
+    begun, though nothing has happened yet. For a caller that stops reading nothing is kept: the status waits
+    in the library, behind the message that was not taken.
     """
 
     async def call(payload: bytes, context: _Context) -> None:
@@ -89,7 +98,11 @@ def server_stream(
             async with answer(_parse(request_type, payload)) as messages:
                 await context.send_initial_metadata(())
                 async for message in messages:
-                    await context.write(message.SerializeToString())
+                    try:
+                        async with asyncio.timeout(TAKE_LIMIT_S):
+                            await context.write(message.SerializeToString())
+                    except TimeoutError:
+                        raise CallError(*_STALLED) from None
 
     return grpc.unary_stream_rpc_method_handler(call)
 
