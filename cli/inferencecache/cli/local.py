@@ -88,7 +88,8 @@ class _Up:
 
     async def run(self) -> int:
         stop = stop_on_signals()
-        plan = plan_stack(self._settings, Ports(well_known=self._options.well_known_ports))
+        ports = Ports(well_known=self._options.well_known_ports)  # kept until everything has stopped
+        plan = plan_stack(self._settings, ports)
         for preferred, port in plan.replaced_ports.items():
             self._say(f"port {preferred} is taken, using {port} instead")
         if not self._settings.gateway:

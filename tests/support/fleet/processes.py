@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, Self
@@ -70,7 +70,9 @@ class Fleet:
             prefill_tokens_per_second=20_000.0,
             decode_tokens_per_second=400.0,
         )
-        self._plan = plan_stack(self._settings, Ports(well_known=False))
+        self._ports = Ports(well_known=False)
+        """Kept while the fleet lives, also for processes that are down: no other one takes them."""
+        self._plan = plan_stack(self._settings, self._ports)
         (folder / "logs").mkdir(parents=True)
         nats_config_path(folder).write_text(nats_config(self._plan, folder))
         self._stages = [[program.name for program in stage] for stage in self._plan.stages]
@@ -87,6 +89,7 @@ class Fleet:
                 names = [name for name in stage if name not in self._without]
                 await asyncio.gather(*map(self.start, names))
                 await asyncio.gather(*map(self.ready, names))
+            await self.all_ready([name for name in self.names if name not in self._without])
         except BaseException:
             await self._stop()
             raise
@@ -137,9 +140,11 @@ class Fleet:
         await asyncio.gather(*map(self.start, names))
         await asyncio.gather(*map(self.ready, names))
 
-    async def all_ready(self) -> None:
-        """Return once every running process answers. Raises `NotReadyError` when one has ended by itself."""
-        await asyncio.gather(*map(self.ready, self.running()))
+    async def all_ready(self, names: Iterable[str] = ()) -> None:
+        """Return once these processes answer, or every running one. Raises `NotReadyError` when one of them
+        has ended by itself.
+        """
+        await asyncio.gather(*map(self.ready, names or self.running()))
 
     def signal(self, name: str, number: signal.Signals) -> None:
         """Send a signal to a running process."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import socket
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -47,6 +49,16 @@ def test_a_port_is_handed_out_once() -> None:
     chosen = [ports.take(9090) for _ in range(50)]
     assert len(set(chosen)) == len(chosen)
     assert ports.replaced == {}
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="there are names of this kind on Linux alone")
+def test_a_port_is_handed_out_once_whoever_asks_for_as_long_as_it_is_kept() -> None:
+    kept = Ports(well_known=False)
+    port = kept.take(0)
+    assert Ports().take(port) != port
+    del kept
+    gc.collect()
+    assert Ports().take(port) == port
 
 
 def test_a_free_port_is_none_that_outgoing_connections_get() -> None:

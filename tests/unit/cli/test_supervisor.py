@@ -8,14 +8,16 @@ import os
 import signal
 import socket
 import sys
+from dataclasses import replace
 from pathlib import Path
 from urllib.parse import urlsplit
 
+import aiohttp
 import pytest
 
 from inferencecache.cli.stack.plan import Plan, Program
 from inferencecache.cli.stack.ports import Ports
-from inferencecache.cli.stack.process import NotReadyError
+from inferencecache.cli.stack.process import Child, NotReadyError
 from inferencecache.cli.stack.supervisor import Supervisor
 from tests.support.waiting import eventually
 
@@ -71,6 +73,21 @@ async def test_a_process_that_ends_while_starting_shows_the_end_of_its_log(tmp_p
         with pytest.raises(NotReadyError, match=r"broken ended with exit code 1[\s\S]*no such model"):
             await supervisor.start()
     assert [child.pid for child in supervisor.children] == [0, 0]
+
+
+async def test_a_process_that_did_not_get_its_port_is_not_ready_because_somebody_else_answers(
+    tmp_path: Path,
+) -> None:
+    one = server("one")
+    late = replace(one, name="late")
+    async with Supervisor(plan_of(one), tmp_path, lambda _: None) as others:
+        await others.start()
+        child = Child(late, tmp_path / "late.log")
+        await child.start()
+        assert await child.wait() == 1
+        async with aiohttp.ClientSession() as http:
+            with pytest.raises(NotReadyError, match=r"late ended with exit code 1[\s\S]*in use"):
+                await child.await_ready(http, 10.0)
 
 
 async def test_a_process_that_ignores_the_signal_to_stop_is_killed(

@@ -3,12 +3,18 @@
 A process that is started again needs the port it had. So ports are below those that systems give to
 outgoing connections: while nobody listens, such a connection could take the port, and one to that very
 port could even be its own other end.
+
+Between the choice and the process that listens others choose too. So whoever chooses here keeps a name for
+each port, which the system takes away with them, and takes no port whose name somebody else has.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import socket
+import sys
+import weakref
 from contextlib import closing
 from typing import Final
 
@@ -18,7 +24,9 @@ END_OF_PORTS: Final = 32_768
 
 
 class Ports:
-    """Hands out each port at most once. Without `well_known` every port is just a free one."""
+    """Hands out each port at most once, and as long as it lives no other one does (on Linux). Without
+    `well_known` every port is just a free one.
+    """
 
     def __init__(self, host: str = "127.0.0.1", *, well_known: bool = True) -> None:
         self._host = host
@@ -29,7 +37,7 @@ class Ports:
 
     def take(self, preferred: int) -> int:
         """A port that nobody listens on now."""
-        if self._well_known and preferred not in self._taken and self._is_free(preferred):
+        if self._well_known and self._may_have(preferred):
             port = preferred
         else:
             port = self._any_free()
@@ -41,8 +49,23 @@ class Ports:
     def _any_free(self) -> int:
         while True:
             port = random.randrange(LOWEST_PORT, END_OF_PORTS)
-            if port not in self._taken and self._is_free(port):
+            if self._may_have(port):
                 return port
+
+    def _may_have(self, port: int) -> bool:
+        return port not in self._taken and self._is_free(port) and self._reserve(port)
+
+    def _reserve(self, port: int) -> bool:
+        """Names of this kind are as machine-wide as ports are, and gone with their last descriptor."""
+        if sys.platform != "linux":
+            return True
+        with closing(socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)) as name:
+            try:
+                name.bind(f"\0inferencecache/port/{self._host}/{port}")
+            except OSError:
+                return False
+            weakref.finalize(self, os.close, name.detach())
+        return True
 
     def _is_free(self, port: int) -> bool:
         """A listener on any address counts, also one that lets others share its port."""

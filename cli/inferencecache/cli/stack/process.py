@@ -68,11 +68,17 @@ class Child:
         return 0 if self._process is None else await self._process.wait()
 
     async def await_ready(self, http: aiohttp.ClientSession, limit_s: float) -> None:
-        """Return once it answers. Raises `NotReadyError` when it ends first or takes longer."""
+        """Return once it answers. Raises `NotReadyError` when it ends first or takes longer.
+
+        One that has ended is not ready, though somebody else may answer at the address that it did not get.
+        """
         deadline = time.monotonic() + limit_s
-        while not await answers(http, self.program.ready):
+        while True:
+            is_answered = await answers(http, self.program.ready)
             if not self.pid:
                 raise NotReadyError(self.program, f"ended with exit code {await self.wait()}", self.log)
+            if is_answered:
+                return
             if time.monotonic() > deadline:
                 raise NotReadyError(self.program, f"was not ready within {limit_s:.0f} s", self.log)
             await asyncio.sleep(POLL_S)
