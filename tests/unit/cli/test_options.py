@@ -62,6 +62,37 @@ def test_a_file_of_authorities_that_cannot_be_read_is_named() -> None:
 
 
 @pytest.mark.parametrize(
+    "arguments",
+    [
+        ("--help",),
+        ("lookup", "--tokens", "1..80", "--router", "127.0.0.1:1"),
+        ("lookup", "--tokens", "1..80", "--explain", "--nats-url", "nats://127.0.0.1:1"),
+        ("doctor", "--server-endpoint", "127.0.0.1:1", "--nats-url", "nats://127.0.0.1:1", "--timeout", "2s"),
+        ("replay", "--help"),
+        ("tail", "--help"),
+    ],
+    ids=lambda arguments: " ".join(arguments[:1] + arguments[3:4]),
+)
+def test_only_what_reads_records_loads_compiled_kernels(arguments: tuple[str, ...]) -> None:
+    code = (
+        "import sys\n"
+        "from inferencecache.cli.app import app\n"
+        "try: app()\n"
+        "finally: print('loaded', *sorted({'numba', 'llvmlite', 'typer'} & sys.modules.keys()))"
+    )
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path), "KUBECONFIG": "/nonexistent"}
+    ran = subprocess.run(
+        [sys.executable, "-c", code, *arguments],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert ran.stdout.splitlines()[-1] == "loaded typer", ran.stderr
+
+
+@pytest.mark.parametrize(
     ("typed", "expected"), [("doc", "doctor"), ("layout pr", "prune"), ("tail --ki", "--kind")]
 )
 def test_a_shell_completes_commands_and_options(typed: str, expected: str) -> None:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 import typer
 
@@ -15,28 +15,19 @@ from inferencecache.cli.connected import CommandError, failed, over_nats
 from inferencecache.cli.form import Form, takes_form
 from inferencecache.cli.nats import takes_nats
 from inferencecache.cli.prompts import hash_chain, hash_of, token_ids
-from inferencecache.cli.replaying.answers import (
-    Job,
-    tell_difference,
-    tell_events,
-    tell_explanation,
-    tell_history,
-    tell_state,
-    write_slice,
-)
-from inferencecache.cli.replaying.live import LiveLog
-from inferencecache.cli.replaying.points import is_reversed, point
-from inferencecache.cli.replaying.run import Span
-from inferencecache.cli.replaying.sliced import SlicedLog
-from inferencecache.cli.replaying.source import Source
 from inferencecache.core.fingerprint import prefix_digests
 from inferencecache.core.index.request import MAX_TOKENS, RouteRequest
 from inferencecache.core.log import Log
 from inferencecache.core.log.subjects import partition_of, partitions_of
-from inferencecache.core.replay import AtSequence, Filter
 from inferencecache.core.service import NatsSettings, configure_logging
 from inferencecache.schemas.ids import AdapterId, HashScheme, ModelId, ReplicaId, TenantId
 from inferencecache.schemas.senders import ReplicaSender
+
+if TYPE_CHECKING:
+    from inferencecache.cli.replaying.answers import Job
+    from inferencecache.cli.replaying.source import Source
+
+    Answer = Callable[[Job], Awaitable[None]]
 
 DEMO_TENANT: Final = "demo"
 DEMO_MODEL: Final = "demo-model"
@@ -44,8 +35,6 @@ _HASH: Final = re.compile("([0-9a-fA-F]{2})+")
 
 _TELLS_THE_WAY: Final = ("--events", "--why", "--export")
 """What is about the messages on the way, not about the end."""
-
-Answer = Callable[[Job], Awaitable[None]]
 
 
 @takes_nats
@@ -141,6 +130,14 @@ def replay(
       inferencecache replay --export incident.slice
       inferencecache replay --from incident.slice --explain --tokens 1..80
     """  # noqa: D301 - click takes \b for: keep these lines as they are
+    # What folds the log loads compiled kernels, which takes seconds; no other command should wait for them.
+    from inferencecache.cli.replaying import answers  # noqa: PLC0415
+    from inferencecache.cli.replaying.live import LiveLog  # noqa: PLC0415
+    from inferencecache.cli.replaying.points import is_reversed, point  # noqa: PLC0415
+    from inferencecache.cli.replaying.run import Span  # noqa: PLC0415
+    from inferencecache.cli.replaying.sliced import SlicedLog  # noqa: PLC0415
+    from inferencecache.core.replay import AtSequence, Filter  # noqa: PLC0415
+
     forms = {
         "--events": events,
         "--diff": diff is not None,
@@ -169,12 +166,12 @@ def replay(
             "--explain takes the prompt in exactly one form, --tokens, --hashes or --prefix-hash"
         )
     domain = TenantId(tenant or DEMO_TENANT), ModelId(model or DEMO_MODEL)
-    answer: Answer = tell_state
+    answer: Answer = answers.tell_state
     of: ReplicaSender | None = None
     if events:
-        answer = tell_events
+        answer = answers.tell_events
     elif diff is not None:
-        answer = tell_difference
+        answer = answers.tell_difference
     elif explain:
         chain = hash_chain(hashes, "--hashes") if hashes is not None else []
         request = RouteRequest(
@@ -187,14 +184,15 @@ def replay(
             token_ids=token_ids(tokens, "--tokens") if tokens is not None else (),
             block_size=block_size,
         )
-        answer = partial(tell_explanation, request=request)
+        answer = partial(answers.tell_explanation, request=request)
     elif why is not None:
         if replica is None:
             raise typer.BadParameter("--why is about one replica: name it with --replica")
         of = ReplicaSender(*domain, ReplicaId(replica))
-        answer = partial(tell_history, of=of, scheme=scheme, adapter=adapter, hashes=_prefix(why, block_size))
+        hashes_of = _prefix(why, block_size)
+        answer = partial(answers.tell_history, of=of, scheme=scheme, adapter=adapter, hashes=hashes_of)
     elif export is not None:
-        answer = partial(write_slice, path=export)
+        answer = partial(answers.write_slice, path=export)
 
     async def work(source: Source) -> int:
         options = ("--since", "--until") if diff is None else ("--diff", "--diff")
@@ -224,7 +222,7 @@ def replay(
                 "a log sequence is of one partition: name it with --partition, or give a time"
             )
         span = Span(points[0], points[1], from_oldest=form in _TELLS_THE_WAY)
-        await answer(Job(source, chosen, span, only, output))
+        await answer(answers.Job(source, chosen, span, only, output))
         return 0
 
     async def live(log: Log) -> int:

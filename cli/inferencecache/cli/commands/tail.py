@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import sys
-from typing import Annotated, Final, get_args
+from typing import TYPE_CHECKING, Annotated, Final, get_args
 
 import msgspec
 import typer
@@ -14,13 +14,13 @@ from inferencecache.cli.connected import over_nats
 from inferencecache.cli.form import Form, console_of_answers, takes_form
 from inferencecache.cli.nats import takes_nats
 from inferencecache.cli.options import seconds
-from inferencecache.cli.replaying.report import event_line
 from inferencecache.cli.running import finished_before, stop_on_signals
-from inferencecache.cli.tailing import Wanted, follow
 from inferencecache.core.log import Log
-from inferencecache.core.replay import Filter, Told
 from inferencecache.core.service import NatsSettings
 from inferencecache.schemas.records import AnyRecord
+
+if TYPE_CHECKING:
+    from inferencecache.core.replay import Told
 
 _NAMES: Final[dict[str, str]] = {kind.__name__.lower(): kind.__name__ for kind in get_args(AnyRecord)}
 
@@ -59,6 +59,11 @@ def tail(
       inferencecache tail --tenant demo --kind stored --kind evicted --for 5s
       inferencecache tail --control --count 3 --json
     """  # noqa: D301 - click takes \b for: keep these lines as they are
+    # What reads records loads compiled kernels, which takes seconds; no other command should wait for them.
+    from inferencecache.cli.replaying.report import event_line  # noqa: PLC0415
+    from inferencecache.cli.tailing import Wanted, follow  # noqa: PLC0415
+    from inferencecache.core.replay import Filter  # noqa: PLC0415
+
     limit_s = seconds(within, "--for")
     kinds = [_kind(each) for each in kind or ()]
     wanted = Wanted(Filter(tenant, model, replica), kinds, control=control)
