@@ -37,6 +37,7 @@ from inferencecache.core.fingerprint import prefix_digests
 from inferencecache.v1alpha1.inferencecache_pb2 import CacheStateUpdate, PrefixEntry
 from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheStub
 from tests.support.envoy import Document, envoy
+from tools.arguments import positive
 
 STUBS: Final = 4
 REQUESTS: Final = 600
@@ -297,8 +298,8 @@ async def measure_savings(folder: Path, seconds: float, speed: float) -> None:
 
 async def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--slice", type=float, default=600.0, help="seconds of the trace (600)")
-    parser.add_argument("--speed", type=float, default=10.0, help="times as fast (10)")
+    parser.add_argument("--slice", type=positive, default=600.0, help="seconds of the trace (600)")
+    parser.add_argument("--speed", type=positive, default=10.0, help="times as fast (10)")
     parser.add_argument("--only", choices=("latency", "savings"), help="one of the two measurements")
     arguments = parser.parse_args()
     if envoy_program() is None:

@@ -21,11 +21,12 @@ from inferencecache.core.service import configure_logging
 from tests.support.fleet.campaign import ChaosFoundError, unleash
 from tests.support.fleet.chaos import EVERYTHING
 from tools import faketime
+from tools.arguments import positive
 
 
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
-    parser.add_argument("--minutes", type=float, default=3.0, help="default %(default)s")
+    parser.add_argument("--minutes", type=positive, default=3.0, help="default %(default)s")
     parser.add_argument("--seed", type=int, default=None, help="default: drawn and printed")
     parser.add_argument("--engines", type=int, default=4, help="default %(default)s")
     arguments = parser.parse_args(given)

@@ -14,12 +14,15 @@ import sys
 from collections.abc import Sequence
 
 from tests.fuzz.campaign import NAMES, FuzzFailureError, load, run
+from tools.arguments import positive
 
 
 def main(given: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("targets", nargs="*", metavar="TARGET", help=f"default: {' '.join(NAMES)}")
-    parser.add_argument("--seconds", type=float, default=60.0, help="for each target (default %(default)s)")
+    parser.add_argument(
+        "--seconds", type=positive, default=60.0, help="for each target (default %(default)s)"
+    )
     parser.add_argument("--seed", type=int, default=None, help="default: drawn and printed")
     parser.add_argument("--input", type=bytes.fromhex, metavar="HEX", help="run this one input and no other")
     arguments = parser.parse_args(given)

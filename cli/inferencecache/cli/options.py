@@ -15,6 +15,8 @@ import typer
 from inferencecache.core.service import duration
 
 _VARIABLE: Final = "INFERENCECACHE_"
+LONGEST_S: Final = 86_400.0
+"""The longest time that an option in seconds says; gRPC takes much longer ones for times that are over."""
 
 Result = TypeVar("Result")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import re
 from typing import Final
 
@@ -105,7 +106,10 @@ def duration(text: str) -> float:
     match = re.fullmatch(r"(-?\d+(?:\.\d+)?)(ms|s|m)", text.strip())
     if match is None:
         raise argparse.ArgumentTypeError(f"{text!r} is no duration; write 500ms, 2s or 1m")
-    return float(match[1]) * _SECONDS[match[2]]
+    seconds = float(match[1]) * _SECONDS[match[2]]
+    if not math.isfinite(seconds):
+        raise argparse.ArgumentTypeError("the duration has no end; write 500ms, 2s or 1m")
+    return seconds
 
 
 def boolean(text: str) -> bool:

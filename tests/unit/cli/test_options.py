@@ -9,10 +9,13 @@ from pathlib import Path
 
 import pytest
 import typer
+from typer.core import TyperOption
 from typer.testing import CliRunner
 
+from inferencecache.cli.app import app
 from inferencecache.cli.form import Form, takes_form
 from inferencecache.cli.router import RouterSettings, RouterTls, takes_router
+from tools.docs.commands import command, leaves
 
 
 class Asked:
@@ -59,6 +62,26 @@ def test_a_router_is_asked_in_plaintext_unless_something_says_tls(tmp_path: Path
 def test_a_file_of_authorities_that_cannot_be_read_is_named() -> None:
     code, output = Asked().run("--router-tls-ca-file", "/nonexistent.pem")
     assert (code, "/nonexistent.pem" in output) == (2, True)
+
+
+NUMBERS = [
+    (*path, option.opts[0])
+    for path in leaves()
+    for option in command(*path).params
+    if isinstance(option, TyperOption) and option.type_descriptor.annotation is float
+]
+
+
+def test_there_are_options_that_are_numbers() -> None:
+    assert {("lookup", "--timeout"), ("top", "--interval")} <= set(NUMBERS)
+
+
+@pytest.mark.parametrize("typed", NUMBERS, ids=" ".join)
+@pytest.mark.parametrize("value", ["inf", "nan", "-inf", "1e12"])
+def test_what_is_no_number_or_takes_for_ever_is_refused(typed: tuple[str, ...], value: str) -> None:
+    ran = CliRunner().invoke(app, [*typed, value], env={"COLUMNS": "160"})
+    assert ran.exit_code == 2, ran.output
+    assert f"Invalid value for '{typed[-1]}': Input should be" in ran.output
 
 
 @pytest.mark.parametrize(

@@ -132,10 +132,17 @@ def test_a_duration_is_numbers_with_units(text: str, seconds: float) -> None:
     assert duration(text) == pytest.approx(seconds)
 
 
-@pytest.mark.parametrize("text", ["", "5", "s", "10 s", "1d", "1s2", "--1s", "1e3s"])
+@pytest.mark.parametrize("text", ["", "5", "s", "10 s", "1d", "1s2", "--1s", "1e3s", "inf", "9" * 400 + "h"])
 def test_anything_else_is_no_duration(text: str) -> None:
     with pytest.raises(ValueError, match="100ms, 10s or 1m30s"):
         duration(text)
+
+
+@pytest.mark.parametrize("text", ["inf", "-inf", "nan", "1e999"])
+def test_a_number_is_finite(text: str, refusal: Refuse) -> None:
+    parser = parser_of()
+    parser.setting("--share", default=0.5, parse=float, help="A share.")
+    assert f"--share: {text} is not a finite number" in refusal(parser, [f"--share={text}"])
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from inferencecache.cli.connected import failed
 from inferencecache.cli.explanation import NotExplainedError, ask, show
 from inferencecache.cli.form import Form, console_of_answers, takes_form, write_json
 from inferencecache.cli.nats import takes_nats
+from inferencecache.cli.options import LONGEST_S
 from inferencecache.cli.prompts import hash_chain, hash_of, token_ids
 from inferencecache.cli.router import RouterSettings, channel_to, takes_router
 from inferencecache.core.index.request import MAX_TOKENS
@@ -47,7 +48,10 @@ def lookup(
     block_size: Annotated[
         int, typer.Option(min=1, max=MAX_TOKENS, help="Tokens a block, used with --hashes.")
     ] = 16,
-    timeout: Annotated[float, typer.Option(min=0.001, help="Seconds to wait for the answer.")] = 5.0,
+    timeout: Annotated[
+        float,
+        typer.Option(min=0.001, max=LONGEST_S, help="Seconds to wait for the answer."),
+    ] = 5.0,
     explain: Annotated[
         bool,
         typer.Option(

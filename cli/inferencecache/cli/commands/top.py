@@ -12,6 +12,7 @@ from inferencecache.cli.connected import over_nats
 from inferencecache.cli.form import Form, console_of_answers, takes_form, write_json
 from inferencecache.cli.installation import document, read_installation
 from inferencecache.cli.nats import takes_nats
+from inferencecache.cli.options import LONGEST_S
 from inferencecache.cli.running import in_background, stop_on_signals
 from inferencecache.cli.top import TopView
 from inferencecache.cli.view import shown_live
@@ -26,7 +27,10 @@ def top(
         bool,
         typer.Option("--once", help="Show it once and end; so do JSON, and output that is no terminal."),
     ] = False,
-    interval: Annotated[float, typer.Option(min=0.2, help="Seconds between two looks.")] = 1.0,
+    interval: Annotated[
+        float,
+        typer.Option(min=0.2, max=LONGEST_S, help="Seconds between two looks."),
+    ] = 1.0,
     *,
     output: Form,
     nats: NatsSettings,

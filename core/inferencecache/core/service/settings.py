@@ -10,6 +10,7 @@ visible to every user of the machine.
 from __future__ import annotations
 
 import argparse
+import math
 import os
 import re
 import textwrap
@@ -36,7 +37,10 @@ def duration(text: str) -> float:
     parts = _DURATION_PART.findall(rest)
     if not parts or "".join(number + unit for number, unit in parts) != rest:
         raise ValueError(f"{text!r} is not a duration; write a number with a unit, as in 100ms, 10s or 1m30s")
-    return sign * sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    total = sum(float(number) * _SECONDS[unit] for number, unit in parts)
+    if not math.isfinite(total):
+        raise ValueError("the duration has no end; write a number with a unit, as in 100ms, 10s or 1m30s")
+    return sign * total
 
 
 def listen_address(text: str) -> tuple[str, int] | None:
@@ -74,9 +78,12 @@ def _whole_number(text: str) -> int:
 
 def _number(text: str) -> float:
     try:
-        return float(text)
+        value = float(text)
     except ValueError:
         raise ValueError(f"{text!r} is not a number") from None
+    if not math.isfinite(value):
+        raise ValueError(f"{text} is not a finite number")
+    return value
 
 
 def _boolean(text: str) -> bool:
