@@ -5,7 +5,8 @@
 #   docker build --target server --tag inference-cache-server .
 #
 # BASE_IMAGE is any image with Python 3.11 or newer (with venv), glibc and ldd. Behind a mirror, name it with
-# --build-arg PIP_INDEX_URL=…; HTTP_PROXY and HTTPS_PROXY work as with every build.
+# --build-arg PIP_INDEX_URL=…; HTTP_PROXY and HTTPS_PROXY work as with every build. --build-arg COMMIT=… is what
+# `inferencecache --version` tells beside the version; make images gives it.
 ARG BASE_IMAGE=python:3.13-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build
@@ -71,6 +72,9 @@ ENTRYPOINT ["python", "-m", "inferencecache.kvevent_subscriber"]
 
 FROM indexed AS cli
 COPY --from=build /roots/cli /
+# Behind all that is copied, so that another commit alone builds nothing anew.
+ARG COMMIT
+ENV INFERENCECACHE_COMMIT=${COMMIT}
 ENTRYPOINT ["python", "-m", "inferencecache.cli"]
 
 FROM runtime AS simengine

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
+from collections.abc import Mapping
 from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Final
 from urllib.parse import unquote, urlsplit
 
+_COMMIT: Final = "INFERENCECACHE_COMMIT"
 _GIT_S: Final = 5.0
 
 
-def version_line(distribution: Distribution) -> str:
-    """`0.1.0, commit 1a2b3c4d`, without a commit where the installation has none."""
-    commit = _commit(distribution)
+def version_line(distribution: Distribution, environment: Mapping[str, str] = os.environ) -> str:
+    """`0.1.0, commit 1a2b3c4d`, without a commit where the installation has none.
+
+    An image knows it from its build, by the variable `INFERENCECACHE_COMMIT`.
+    """
+    commit = environment.get(_COMMIT) or _commit(distribution)
     return f"{distribution.version}, commit {commit}" if commit else distribution.version
 
 

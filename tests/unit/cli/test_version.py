@@ -46,6 +46,12 @@ def test_an_editable_installation_is_what_is_checked_out(tmp_path: Path) -> None
     assert version_line(installed(tmp_path, origin)) == f"1.2.3, commit {git('rev-parse', 'HEAD')}"
 
 
+def test_an_image_is_told_its_commit_by_its_build(tmp_path: Path) -> None:
+    image = installed(tmp_path, {"url": "file:///source/cli", "dir_info": {}})
+    assert version_line(image, {"INFERENCECACHE_COMMIT": "abc123-dirty"}) == "1.2.3, commit abc123-dirty"
+    assert version_line(image, {"INFERENCECACHE_COMMIT": ""}) == "1.2.3"
+
+
 @pytest.mark.parametrize(
     "origin", [None, {"url": "file:///nowhere", "dir_info": {"editable": True}}, {"url": "file:///x.whl"}]
 )
