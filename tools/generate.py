@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from inferencecache.schemas.export import schemas
-from tools.alerts import prometheus_rule
+from tools.alerts import alert_rules
 from tools.dashboard import dashboard
 from tools.docs.alerts import alerts_page
 from tools.docs.commands import commands_page
@@ -78,7 +78,7 @@ GENERATORS = (
     Generator("deploy/base/controller", ("rbac.yaml",), rights_manifests),
     Generator("deploy/base/nats", ("permissions.conf", "subscriber.conf"), permissions_files),
     Generator("deploy/base/observability", ("dashboard.json",), dashboard),
-    Generator("deploy/base/observability", ("prometheus-rule.yaml",), prometheus_rule),
+    Generator("deploy/base/observability", ("rules.yaml", "prometheus-rule.yaml"), alert_rules),
     Generator("docs/reference", ("metrics.md",), metrics_page),
     Generator("deploy/examples", ("envoy.yaml", "endpoints.yaml"), gateway_examples),
     Generator("docs/reference/resources", ("*.md",), reference),

@@ -5,11 +5,12 @@ from __future__ import annotations
 import re
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 import yaml
 
-from tools.alerts import RULES
+from tools.alerts import RULES, runbooks_page, with_runbooks
 
 ROOT = Path(__file__).parents[3]
 FOLDER = RULES.parent
@@ -61,8 +62,34 @@ def test_a_rule_has_all_labels_one_sentence_and_a_section_in_the_runbooks(name: 
     assert rule["labels"]["component"] == "inference-cache"
     assert rule["annotations"].keys() == {"summary", "runbook_url"}
     assert re.fullmatch(r"[A-Z].*\.", rule["annotations"]["summary"])
-    assert rule["annotations"]["runbook_url"].endswith(f"/docs/runbooks#{name.lower()}")
+    assert rule["annotations"]["runbook_url"] == f"{runbooks_page()}#{name.lower()}"
     assert f"\n## {name}\n" in (ROOT / "docs/runbooks.md").read_text()
+
+
+@pytest.mark.rule("OPS-45")
+@pytest.mark.parametrize(
+    ("settings", "page"),
+    [
+        ("docs_dir: docs", "docs/runbooks.md"),
+        ("docs_dir: docs\nsite_url: https://docs.example/a", "https://docs.example/a/runbooks/"),
+        (
+            "docs_dir: docs\nsite_url: https://docs.example/\nuse_directory_urls: false",
+            "https://docs.example/runbooks.html",
+        ),
+    ],
+)
+def test_links_to_runbooks_follow_from_the_url_of_the_site(tmp_path: Path, settings: str, page: str) -> None:
+    (tmp_path / "mkdocs.yml").write_text(settings)
+    assert runbooks_page(tmp_path / "mkdocs.yml") == page
+    told = yaml.safe_load(with_runbooks(RULES.read_text(), page))
+    links = [rule["annotations"]["runbook_url"] for group in told["groups"] for rule in group["rules"]]
+    assert links == [f"{page}#{name.lower()}" for name in ALERTS]
+
+
+@pytest.mark.rule("OPS-45")
+def test_without_a_site_a_link_names_a_page_of_the_repository() -> None:
+    page = runbooks_page()
+    assert urlsplit(page).scheme in ("http", "https") or (ROOT / page).is_file()
 
 
 @pytest.mark.rule("OPS-45")
