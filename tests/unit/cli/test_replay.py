@@ -214,6 +214,36 @@ def test_a_difference_is_counted_by_replica_and_kind(told: str) -> None:
     assert "every replica holds the same" in nothing
 
 
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [("14", "4s"), ("99", "4s"), ("2s", "6"), ("2s", "0")],
+)
+def test_a_sequence_and_a_time_that_are_reversed_are_refused(told: str, first: str, second: str) -> None:
+    said = f": {first} is behind {second}; write the earlier point first"
+    for question in (("--diff", first, second), ("--since", first, "--until", second, "--events")):
+        ran = run("--from", told, *question)
+        assert ran.exit_code == 2, ran.output
+        assert question[0] + said in " ".join(ran.stderr.split())
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "is_same"),
+    [("2", "4s", False), ("12", "4s", True), ("4s", "14", False), ("4s", "12", True), ("99", "0s", True)],
+)
+def test_a_sequence_and_a_time_in_order_are_compared(
+    told: str, first: str, second: str, is_same: bool
+) -> None:
+    (found,) = answer("--from", told, "--diff", first, second)["partitions"]
+    assert (found["before"]["sequence"] == found["after"]["sequence"]) is is_same
+
+
+def test_a_slice_is_of_the_generation_that_is_asked_for(told: str) -> None:
+    assert answer("--from", told, "--generation", "1") == answer("--from", told)
+    ran = run("--from", told, "--generation", "2")
+    assert ran.exit_code == 1
+    assert "is of generation 1, not 2; leave --generation out" in ran.stderr
+
+
 def test_a_slice_of_a_slice_is_the_same_log(told: str, tmp_path: Path) -> None:
     part = tmp_path / "part.slice"
     assert run("--from", told, "--export", str(part), "--until", "6").exit_code == 0

@@ -134,7 +134,7 @@ def replay(
     from inferencecache.cli.replaying import answers  # noqa: PLC0415
     from inferencecache.cli.replaying.live import LiveLog  # noqa: PLC0415
     from inferencecache.cli.replaying.points import is_reversed, point  # noqa: PLC0415
-    from inferencecache.cli.replaying.run import Span  # noqa: PLC0415
+    from inferencecache.cli.replaying.run import ReversedSpanError, Span  # noqa: PLC0415
     from inferencecache.cli.replaying.sliced import SlicedLog  # noqa: PLC0415
     from inferencecache.core.replay import AtSequence, Filter  # noqa: PLC0415
 
@@ -201,10 +201,11 @@ def replay(
             for text, option in zip((since, until), options, strict=True)
         ]
         is_by_sequence = any(isinstance(each, AtSequence) for each in points)
+        reversed_ = typer.BadParameter(
+            f"{options[0]}: {since} is behind {until}; write the earlier point first"
+        )
         if is_reversed(*points):
-            raise typer.BadParameter(
-                f"{options[0]}: {since} is behind {until}; write the earlier point first"
-            )
+            raise reversed_
         wanted: Sequence[int] = partition or source.partitions
         if of is not None:
             its = partition_of(of.tenant, of.model, of.replica, source.layout)
@@ -222,7 +223,10 @@ def replay(
                 "a log sequence is of one partition: name it with --partition, or give a time"
             )
         span = Span(points[0], points[1], from_oldest=form in _TELLS_THE_WAY)
-        await answer(answers.Job(source, chosen, span, only, output))
+        try:
+            await answer(answers.Job(source, chosen, span, only, output))
+        except ReversedSpanError:
+            raise reversed_ from None
         return 0
 
     async def live(log: Log) -> int:
@@ -232,7 +236,7 @@ def replay(
         raise typer.Exit(over_nats(nats, "replay", live))
     configure_logging("text", "error")
     try:
-        raise typer.Exit(asyncio.run(work(SlicedLog.open(from_file))))
+        raise typer.Exit(asyncio.run(work(SlicedLog.open(from_file, generation))))
     except CommandError as error:
         raise failed("replay", error) from None
 

@@ -13,7 +13,8 @@ from inferencecache.core.index.fold import Folded, LogMessage
 from inferencecache.core.index.snapshot import UnreadableSnapshotError
 from inferencecache.core.log.subjects import partition_key
 from inferencecache.core.partitions.messages import log_message
-from inferencecache.core.replay import AtSequence, History, Point, RawMessage, Rebuild
+from inferencecache.core.replay import AtSequence, AtTime, History, Point, RawMessage, Rebuild
+from inferencecache.schemas.positions import Position
 
 Advance = Callable[[int, int], None]
 """Is told the sequence that was reached, and the last one."""
@@ -33,6 +34,10 @@ class NoBaseError(CommandError):
                 f"{moment(oldest.at.time_ns)}, and what was before it cannot be rebuilt; choose a later point"
             )
         super().__init__("\n".join([*notes, f"partition {partition}: {text}"]))
+
+
+class ReversedSpanError(CommandError):
+    """A span begins behind its end."""
 
 
 class Span(NamedTuple):
@@ -85,7 +90,10 @@ async def replay(
     advance: Advance = lambda *_: None,
     history: Callable[[], History] | None = None,
 ) -> Replayed:
-    """Rebuild a partition. `history` makes an observer of it. Raises `CommandError`."""
+    """Rebuild a partition. `history` makes an observer of it. Raises `CommandError`.
+
+    Raises `ReversedSpanError` where a sequence and a time turn out to be the wrong way round.
+    """
     visitor = visitor or Visitor()
     notes: list[str] = []
     begun = await _begin(source, partition, span, notes, history)
@@ -101,7 +109,19 @@ async def replay(
         advance(raw.position.sequence, last)
 
     await source.read(partition, begun.base.at, span.until, take)
+    if _is_reversed(span, rebuild.position, last):
+        raise ReversedSpanError(f"partition {partition}: the first point is behind the second one")
     return Replayed(partition, begun.base, rebuild, notes)
+
+
+def _is_reversed(span: Span, reached: Position, last: int) -> bool:
+    """Whether a span of a sequence and a time is: it got to `reached`, of a log that ends at `last`."""
+    match span.since, span.until:
+        case AtSequence(first), AtTime():
+            return reached.sequence < min(first, last)
+        case AtTime() as since, AtSequence(end):
+            return reached.sequence >= end and since.offset(reached) < 0
+    return False
 
 
 async def _begin(

@@ -21,14 +21,18 @@ class SlicedLog:
         self._slice = slice_
 
     @classmethod
-    def open(cls, path: Path) -> SlicedLog:
-        """Read a file. Raises `CommandError`."""
+    def open(cls, path: Path, generation: int | None) -> SlicedLog:
+        """Read a file, which has to be of that generation if one is given. Raises `CommandError`."""
         try:
-            return cls(read_slice(_chunks(path)))
+            read = read_slice(_chunks(path))
         except OSError as error:
             raise CommandError(f"cannot read {path}: {error.strerror}") from None
         except UnreadableSliceError as error:
             raise CommandError(f"{path}: {error}; export it again") from None
+        has = read.layout.generation
+        if generation is not None and generation != has:
+            raise CommandError(f"{path} is of generation {has}, not {generation}; leave --generation out")
+        return cls(read)
 
     @property
     def layout(self) -> Layout:
