@@ -32,6 +32,7 @@ def start() -> Iterator[Start]:
         program = PROGRAM.format(body=textwrap.indent(textwrap.dedent(body), "    "))
         process = subprocess.Popen(
             [sys.executable, "-c", program.replace("async def", f"{before}\nasync def", 1)],
+            stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -68,6 +69,36 @@ def test_a_signal_lets_the_process_drain_and_exit_with_its_code(start: Start, nu
 
 def test_the_code_that_main_returns_is_the_exit_code(start: Start) -> None:
     assert events(start("return 3"), code=3) == []
+
+
+def test_a_process_leaves_behind_its_exit_handlers_without_being_taken_apart(start: Start) -> None:
+    process = start(
+        "print('written'); return 3",
+        before="""
+import atexit
+class Large:
+    def __del__(self): print("taken apart", flush=True)
+large = Large()
+atexit.register(print, "handled")
+""",
+    )
+    output, errors = process.communicate(timeout=20)
+    assert (process.returncode, output) == (3, "written\nhandled\n"), errors
+
+
+def test_a_thread_that_is_still_at_work_is_waited_for(start: Start) -> None:
+    process = start(
+        "threading.Thread(target=work).start(); print('ready', flush=True); return 3",
+        before="""
+import threading
+def work():
+    sys.stdin.read()
+    print("worked", flush=True)
+""",
+    )
+    ready(process)
+    output, errors = process.communicate("", timeout=20)
+    assert (process.returncode, output) == (3, "worked\n"), errors
 
 
 @pytest.mark.rule("WIRE-203")

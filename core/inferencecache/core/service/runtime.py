@@ -3,13 +3,19 @@
 SIGTERM or SIGINT sets the stop event; the process's coroutine then drains and returns its exit code.
 Whatever hangs, the process is gone 8 s after the first signal: first its coroutine is cancelled, then
 the process ends without asking. A second signal cancels at once.
+
+What has drained leaves at once: the interpreter would take everything apart first, compiled kernels and the
+whole index, which takes a second or two for nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import atexit
+import contextlib
 import os
 import signal
+import sys
 import threading
 from collections.abc import Awaitable, Callable
 from typing import Final, NoReturn
@@ -32,7 +38,23 @@ def run(main: Callable[[asyncio.Event], Awaitable[int]]) -> NoReturn:
     """
     with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
         code = runner.run(_supervise(main))
-    raise SystemExit(code)
+    _leave(code)
+
+
+def _leave(code: int) -> NoReturn:
+    """Do what `sys.exit` does for others, exit handlers and what is still to be written, and end.
+
+    A thread that the process would wait for has it end as always, behind that thread.
+    """
+    others = threading.enumerate()
+    others.remove(threading.main_thread())
+    if not all(thread.daemon for thread in others):
+        raise SystemExit(code)
+    atexit._run_exitfuncs()  # noqa: SLF001 - as multiprocessing does it before it ends a process this way
+    for stream in filter(None, (sys.stdout, sys.stderr)):
+        with contextlib.suppress(OSError, ValueError):  # nobody reads it any more
+            stream.flush()
+    os._exit(code)
 
 
 async def _supervise(main: Callable[[asyncio.Event], Awaitable[int]]) -> int:
