@@ -1,7 +1,8 @@
 """Which tests run beside each other: with several workers, whole systems take turns on one of them.
 
-A system is a dozen processes, and two at a time on a small machine would test the machine. Whoever uses
-the one API server of a run keeps to one worker, too. Everything else is spread over all workers.
+A system is a dozen processes, and two at a time on a small machine would test the machine; those of tests
+that look at what commands say, and not at times, take turns of their own beside them. Whoever uses the one
+API server of a run keeps to one worker, too. Everything else is spread over all workers.
 """
 
 from __future__ import annotations
@@ -16,19 +17,20 @@ from xdist.scheduler import LoadScopeScheduling
 TESTS: Final = Path(__file__).parents[1]
 SYSTEMS: Final = "systems"
 KUBE: Final = "kube"
+COMMANDS: Final = "commands"
 GROUPS: Final[Mapping[str, str]] = {
     "compose": SYSTEMS,
-    "docs/test_running.py": SYSTEMS,
+    "docs/test_running.py": COMMANDS,
     "engines": SYSTEMS,
     "faults": SYSTEMS,
     "integration/benchmarks": SYSTEMS,
-    "integration/cli": SYSTEMS,
+    "integration/cli": COMMANDS,
     "integration/demo": SYSTEMS,
-    "integration/doctor": SYSTEMS,
+    "integration/doctor": COMMANDS,
     "integration/gateway": SYSTEMS,
-    "integration/nats_roles": SYSTEMS,
-    "integration/privacy": SYSTEMS,
-    "integration/tracing": SYSTEMS,
+    "integration/nats_roles": COMMANDS,
+    "integration/privacy": COMMANDS,
+    "integration/tracing": COMMANDS,
     "kube": KUBE,
     "prometheus": SYSTEMS,
     "simulation": "simulation",  # it has workers of its own
