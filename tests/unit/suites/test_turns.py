@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.turns import GROUPS, KUBE, SYSTEMS, TESTS, group_of
+from tests.support.turns import COMMANDS, GROUPS, KUBE, SYSTEMS, TESTS, group_of
 
 SAYS_WHO = """
 from pathlib import Path
@@ -30,7 +30,7 @@ pytest_plugins = ["tests.support.turns"]
 @pytest.mark.parametrize(
     ("path", "group"),
     [
-        ("docs/test_running.py", SYSTEMS),
+        ("docs/test_running.py", COMMANDS),
         ("docs/test_pages.py", ""),
         ("faults/test_log_cut.py", SYSTEMS),
         ("integration/demo/test_up.py", SYSTEMS),
