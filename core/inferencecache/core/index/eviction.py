@@ -188,7 +188,9 @@ class Eviction:
     def _enforce_quota(self, tenant: TenantId, most_holds: int) -> int:
         """Answers how many holds are left to go."""
         over = self._over_quota(tenant)
-        if over > 0:
+        if not over and tenant not in self.begun.tenants:
+            return max(0, most_holds)
+        if over:
             for removed in self._victims.keys(tenant, over, most_holds):
                 self.tenant_evictions[tenant] += removed.victims
                 self._write.remove(removed, "quota")
@@ -209,8 +211,11 @@ class Eviction:
             self.begun = Begun(self.begun.cap, begun)
 
     def _enforce_cap(self, most: int) -> None:
-        if self._over_cap():
-            for removed in self._victims.holds(min(most, self._over_cap())):
+        over = self._over_cap()
+        if not over and not self.begun.cap:
+            return
+        if over:
+            for removed in self._victims.holds(min(most, over)):
                 self._remove(removed, "cap")
         is_begun = self._over_cap() > 0
         if is_begun != self.begun.cap:
