@@ -2,12 +2,13 @@
 
 A gRPC library's client costs about what its server does, so it would be what saturates. Here a call is two
 frames with a header block of a few bytes, the same for every call of a connection but the first, as a library
-sends it too. Every answer is looked at: one that is an error has no message, and raises.
+sends it too. Every answer is looked at: one that is an error has no message.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import struct
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
@@ -22,6 +23,8 @@ _MOST: Final = 2**31 - 1
 _FIRST_WINDOW: Final = 65_535
 _HEAD: Final = struct.Struct(">HBBBI")
 _NEW_NAME: Final = 0x40
+_PREFIX_BYTES: Final = 5
+"""Before each message: whether it is compressed, and its length."""
 
 
 class CallFailedError(Exception):
@@ -62,6 +65,7 @@ class Connection(asyncio.Protocol):
         self._again = known + bytes(0x80 | number for number in range(66, 61, -1))
         self.failure: BaseException | None = None
         self.answered: Callable[[Answered, bytes], None] = lambda answered, message: None
+        self.refused: Callable[[float], None] = self.fail
 
     @property
     def open_calls(self) -> int:
@@ -137,9 +141,14 @@ class Connection(asyncio.Protocol):
             self._send()
         if flags & _END_STREAM and kind in {_DATA, _HEADERS}:
             message = self._messages.pop(stream, b"")
-            if len(message) < 5:
-                raise CallFailedError("a call was answered with an error")
-            self.answered(Answered(self._due.pop(stream), time.monotonic()), message[5:])
+            if len(message) < _PREFIX_BYTES:
+                self.refused(self._due.pop(stream))
+                return
+            self.answered(Answered(self._due.pop(stream), time.monotonic()), message[_PREFIX_BYTES:])
+
+    def fail(self, due_s: float) -> None:
+        """What becomes of a refused call, unless somebody says otherwise."""
+        raise CallFailedError("a call was answered with an error")
 
 
 class Caller:
@@ -161,6 +170,7 @@ class Caller:
                 connection.call(next(self._requests), now_s)
 
         for connection in self._connections:
+            connection.refused = connection.fail
 
             def answered(each: Answered, message: bytes, connection: Connection = connection) -> None:
                 answers.append(each)
@@ -173,10 +183,14 @@ class Caller:
         return [each for each in answers if each.at_s <= end_s]
 
     async def at_rate(self, seconds: float, calls_a_second: float) -> list[Answered]:
-        """Calls that are due evenly, whatever becomes of those before; waits count from when one is due."""
+        """Calls that are due evenly, whatever becomes of those before; waits count from when one is due.
+
+        One that is refused is as one that is never answered. The timer of the loop adds up to a millisecond.
+        """
         answers: list[Answered] = []
         for connection in self._connections:
             connection.answered = lambda each, message: answers.append(each)
+            connection.refused = lambda due_s: answers.append(Answered(due_s, math.inf))
         due_s = time.monotonic()
         end_s = due_s + seconds
         connections = cycle(self._connections)

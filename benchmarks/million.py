@@ -141,7 +141,7 @@ async def fill(log: Log, all_chains: Sequence[Chain]) -> None:
     for sender, record in records(all_chains):
         producer = producers.of(sender)
         msg_id, payload = producer.batch(record)
-        await log.publisher.publish(producer.subject, payload, msg_id=msg_id)
+        await log.publisher.publish(producer.subject, payload, msg_id=msg_id, timeout_s=LIMIT_S)
 
 
 async def until_seen(entries: Callable[[], int], all_chains: Sequence[Chain]) -> None:
@@ -161,7 +161,7 @@ async def keep_storing(log: Log, entries_a_second: float) -> None:
     while True:
         producer = producers[number % len(producers)]
         msg_id, payload = producer.batch(stored(rng.bytes(8 * BLOCKS), counts(BLOCKS)))
-        await log.publisher.publish(producer.subject, payload, msg_id=msg_id)
+        await log.publisher.publish(producer.subject, payload, msg_id=msg_id, timeout_s=LIMIT_S)
         number += 1
         due_s += BLOCKS / entries_a_second
         await asyncio.sleep(max(0.0, due_s - time.monotonic()))
