@@ -71,6 +71,12 @@ def test_the_code_that_main_returns_is_the_exit_code(start: Start) -> None:
     assert events(start("return 3"), code=3) == []
 
 
+def test_what_was_imported_before_the_start_is_no_work_for_the_collector(start: Start) -> None:
+    process = start("import gc; print(any(each is vars(asyncio) for each in gc.get_objects())); return 0")
+    output, _ = process.communicate(timeout=20)
+    assert output == "False\n"
+
+
 def test_a_process_leaves_behind_its_exit_handlers_without_being_taken_apart(start: Start) -> None:
     process = start(
         "print('written'); return 3",
