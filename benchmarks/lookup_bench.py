@@ -27,6 +27,7 @@ from inferencecache.core.index.fold import Fold, LogMessage
 from inferencecache.core.index.keys import chain_keys
 from inferencecache.core.index.reading import IndexView
 from inferencecache.core.index.view import View
+from inferencecache.core.index.work import AssignedWork
 from inferencecache.core.log.subjects import partition_of
 from inferencecache.core.service import configure_logging
 from inferencecache.router.lookup import Lookup
@@ -122,7 +123,7 @@ async def main() -> None:
     all_chains = chains(arguments.entries)
     random.shuffle(all_chains)
     following, views = filled(all_chains)
-    lookup = Lookup(following, ServerMetrics(CollectorRegistry()), TOKENS)
+    lookup = Lookup(following, ServerMetrics(CollectorRegistry()), TOKENS, AssignedWork())
     by_chain = [chain.request() for chain in all_chains[:CALLS]]
     answer = await lookup.answer(LookupRouteRequest.FromString(by_chain[0]))
     assert len({score.matched_tokens for score in answer.replica_scores}) == len(answer.replica_scores) == 8
