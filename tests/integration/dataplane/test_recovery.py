@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import asyncio
 import shutil
+from collections.abc import AsyncIterator
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from inferencecache.core.log import NoStreamError, Objects, jetstream
+from inferencecache.core.log import (
+    NoAnswerError,
+    NoStreamError,
+    Objects,
+    jetstream,
+)
 from inferencecache.core.log.subjects import (
     deltas_stream,
     events_stream,
@@ -104,6 +110,46 @@ async def test_a_log_cut_above_every_snapshot_begins_a_new_epoch(plane: DataPlan
     assert second.partitions[PARTITION].state is not None
     await producer.store(6000)
     await eventually(has_all(router, producer), within_s=40)
+
+
+async def test_outages_while_a_snapshot_is_read_do_not_end_a_log_epoch(
+    plane: DataPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = await plane.owner()
+    producer = await plane.producer("r1")
+    await producer.begin()
+    await producer.store(1)
+    log = await plane.log()
+    state = first.partitions[PARTITION].state
+    assert state is not None
+    machine = state.telling.snapshots
+    before = machine.referenced_count
+    await log.send(snapshot_request_subject(1, PARTITION), b"")
+    await eventually(lambda: machine.referenced_count > before and not machine.busy)
+    refs, _ = await References(log, f"1.{PARTITION}").read()
+    assert refs is not None
+    assert refs.current is not None
+    await plane.stop(first)
+    await jetstream.purge_stream(log, EVENTS, below=refs.current.log.sequence)
+    outages = 3
+    answered = Objects.read
+
+    async def cut_off(self: Objects, name: str) -> AsyncIterator[bytes]:
+        nonlocal outages
+        if name.startswith(f"1/{PARTITION}/") and outages:
+            outages -= 1
+            raise NoAnswerError(name, "timeout")
+        async for chunk in answered(self, name):
+            yield chunk
+
+    monkeypatch.setattr(Objects, "read", cut_off)
+    second = await plane.owner()
+    router = await plane.follower()
+    await eventually(has_all(router, producer))
+    assert outages == 0
+    after = second.partitions[PARTITION].state
+    assert after is not None
+    assert after.folding.fold.view.log_epoch == refs.current.log_epoch
 
 
 async def test_a_damaged_snapshot_is_replaced_by_the_previous_one(plane: DataPlane) -> None:

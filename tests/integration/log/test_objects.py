@@ -11,6 +11,8 @@ import pytest
 from inferencecache.core.log import jetstream, objects
 from inferencecache.core.log.assets import ensure_assets
 from inferencecache.core.log.connection import Log
+from inferencecache.core.log.inbox import NoAnswerError
+from inferencecache.core.log.jetstream import NoStreamError
 from inferencecache.core.log.objects import ObjectDamagedError, ObjectMissingError, Objects
 from inferencecache.schemas.layout import Layout
 from tests.integration.log.conftest import Connect
@@ -152,3 +154,45 @@ async def test_other_clients_of_the_object_store_read_the_same(
         assert (await bucket.get(NAME)).data == content
     finally:
         await client.close()
+
+
+async def test_an_object_that_is_out_of_reach_is_not_damaged(
+    nats_server: NatsServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(objects, "IDLE_LIMIT_S", 0.3)
+    snapshots = await store(await connect(nats_server))
+    await snapshots.put(NAME, [bytes(3_000_000)])
+    reading = snapshots.read(NAME)
+    await anext(reading)
+    nats_server.pause()
+    try:
+        with pytest.raises(NoAnswerError):
+            await anext(reading)
+    finally:
+        nats_server.resume()
+    assert await read(snapshots, NAME) == bytes(3_000_000)
+
+
+async def test_a_description_that_is_out_of_reach_is_not_damaged(
+    nats_server: NatsServer, connect: Connect
+) -> None:
+    log = await connect(nats_server)
+    snapshots = await store(log)
+    await snapshots.put(NAME, [b"x"])
+    await jetstream.delete_stream(log, STREAM)
+    with pytest.raises(NoStreamError):
+        await read(snapshots, NAME)
+
+
+async def test_a_chunk_that_only_a_lagging_replica_misses_is_not_damage(
+    nats_server: NatsServer, connect: Connect, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def lagging(*_: object, **__: object) -> None:
+        return None
+
+    monkeypatch.setattr(objects, "IDLE_LIMIT_S", 0.3)
+    snapshots = await store(await connect(nats_server))
+    await snapshots.put(NAME, [b"x"])
+    monkeypatch.setattr(jetstream, "read_direct", lagging)
+    with pytest.raises(NoAnswerError):
+        await read(snapshots, NAME)

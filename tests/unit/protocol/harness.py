@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from typing import NamedTuple
 
@@ -301,11 +302,13 @@ class Indexer:
 class Router:
     """A follower over the partition's deltas and snapshots."""
 
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: Partition, unreachable: Iterable[str] = ()) -> None:
         self.partition = partition
         self.follower = Follower(View)
         self.now = 0.0
         self.damage: set[int] = set()
+        self.unreachable = list(unreachable)
+        """Objects that attempts to load do not reach, once for each time that they are here."""
         self.read = 0
         self.loaded: list[str] = []
         self._reading = False
@@ -326,7 +329,10 @@ class Router:
                 case Load():
                     self.loaded.append(action.ref.object)
                     chunks = self.partition.objects.get(action.ref.object)
-                    if chunks is None:
+                    if action.ref.object in self.unreachable:
+                        self.unreachable.remove(action.ref.object)
+                        self.do(self.follower.load_unreachable(self.now, action.ref))
+                    elif chunks is None:
                         self.do(self.follower.load_failed())
                     else:
                         self.do(self.follower.loaded(self.now, action.ref, load_view(chunks)))

@@ -51,6 +51,25 @@ def test_a_late_follower_starts_from_the_snapshot() -> None:
     assert len(router.loaded) == 1
 
 
+def test_a_snapshot_that_is_out_of_reach_is_loaded_when_it_is_in_reach_again() -> None:
+    partition, indexer = started()
+    indexer.snapshot()
+    partition.store("r", 50)
+    current = indexer.snapshot().object
+    router = Router(partition, unreachable=[current, current, current])
+    router.run()
+    assert router.loaded == [current]
+    for wait_s in (1.0, 2.0, 4.0):
+        router.run(after_s=wait_s - 0.1)
+        asked = len(router.loaded)
+        router.run(after_s=0.2)
+        assert len(router.loaded) == asked + 1
+    assert router.loaded == [current] * 4
+    assert router.is_complete()
+    assert router.view.digest == indexer.view.digest
+    assert (router.follower.repairs, partition.asked) == (0, 0)
+
+
 def test_an_unreadable_snapshot_is_replaced_by_the_previous_one() -> None:
     partition, indexer = started()
     indexer.snapshot()

@@ -94,3 +94,46 @@ def test_references_that_cannot_be_read_are_read_again() -> None:
     restoring = Restoring()
     assert restoring.refs_failed(0.0) == []
     assert restoring.poll(1.0, announced_by_others=False) == [ReadRefs()]
+
+
+def test_a_base_that_is_out_of_reach_is_tried_again_ever_more_slowly_and_no_other_before_it() -> None:
+    restoring = Restoring()
+    now = 0.0
+    assert restoring.refs_read(now, BOTH) == [Load(ref("current"))]
+    for wait_s in (1.0, 2.0, 4.0, 8.0, 8.0):
+        assert restoring.load_unreachable(now, ref("current")) == []
+        assert restoring.poll(now + wait_s - 0.1, announced_by_others=False) == []
+        now += wait_s
+        assert restoring.poll(now, announced_by_others=False) == [ReadRefs()]
+        assert restoring.refs_read(now, BOTH) == [Load(ref("current"))]
+    assert restoring.load_failed() == [ReadRefs()]
+    assert restoring.refs_read(now, BOTH) == [Load(ref("previous", 5))]
+    restoring.load_unreachable(now, ref("previous", 5))
+    assert restoring.poll(now + 1.0, announced_by_others=False) == [ReadRefs()]
+    assert restoring.refs_read(now, BOTH) == [Load(ref("previous", 5))]
+    assert restoring.from_log == 0
+
+
+def test_a_base_that_is_out_of_reach_keeps_a_new_log_epoch_from_beginning() -> None:
+    restoring = void()
+    assert restoring.poll(1.0, announced_by_others=False) == [ReadRefs()]
+    assert restoring.refs_read(1.0, Refs(ref("fresh"))) == [Load(ref("fresh"))]
+    restoring.load_unreachable(6.5, ref("fresh"))
+    assert not restoring.void
+    assert restoring.poll(7.5, announced_by_others=False) == [ReadRefs()]
+    assert restoring.refs_read(7.5, Refs(ref("fresh"))) == [Load(ref("fresh"))]
+    restoring.load_failed()
+    assert restoring.refs_read(8.0, Refs(ref("fresh"))) == [AskSnapshot()]
+    assert restoring.poll(13.9, announced_by_others=False) == [ReadRefs()]
+
+
+def test_the_time_alone_is_one_in_which_references_could_be_read() -> None:
+    restoring = void()
+    assert restoring.poll(1.0, announced_by_others=False) == [ReadRefs()]
+    restoring.refs_failed(6.0)
+    assert restoring.poll(7.0, announced_by_others=False) == [ReadRefs()]
+    restoring.refs_failed(12.0)
+    for second in range(13, 18):
+        assert restoring.poll(float(second), announced_by_others=False) == [ReadRefs()]
+        assert restoring.refs_read(float(second), None) == [AskSnapshot()]
+    assert restoring.poll(18.0, announced_by_others=False) == [ClaimAnew()]

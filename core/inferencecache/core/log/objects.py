@@ -2,7 +2,8 @@
 
 Names are unique and written once, so an object never changes under its reader. Reading asks for one
 chunk at a time: memory stays at a chunk however slow the consumer is, and a chunk that does not come
-within the idle limit ends the reading.
+within the idle limit ends the reading: damaged is what the server answers to be so, what it does not
+answer says nothing about the object.
 """
 
 from __future__ import annotations
@@ -10,9 +11,10 @@ from __future__ import annotations
 import asyncio
 import base64
 import hashlib
+import time
 from collections.abc import AsyncIterable, AsyncIterator, Iterable
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
@@ -36,7 +38,7 @@ class ObjectMissingError(Exception):
 
 
 class ObjectDamagedError(Exception):
-    """Chunks are missing, did not come in time, or are not what was written."""
+    """Chunks are missing, or are not what was written: reading it again will not help."""
 
     def __init__(self, name: str, reason: str) -> None:
         super().__init__(f"object {name}: {reason}")
@@ -111,7 +113,7 @@ class Objects:
     async def read(self, name: str) -> AsyncIterator[bytes]:
         """The chunks in order; believe them only when the iteration has ended without an error.
 
-        Raises ObjectMissingError, ObjectDamagedError.
+        Raises ObjectMissingError, ObjectDamagedError; NoAnswerError, ApiError: it is out of reach for now.
         """
         meta = await self._read_meta(name)
         subject = self._chunks(meta.nuid)
@@ -171,10 +173,7 @@ class Objects:
         return [subject[len(prefix) :] for subject in info.state.subjects or ()]
 
     async def _read_meta(self, name: str) -> _Meta:
-        try:
-            stored = await jetstream.read_message(self._log, self._stream, last_of=self._meta(name))
-        except (jetstream.ApiError, NoAnswerError) as error:
-            raise ObjectDamagedError(name, str(error)) from None
+        stored = await jetstream.read_message(self._log, self._stream, last_of=self._meta(name))
         if stored is None:
             raise ObjectMissingError(name)
         try:
@@ -189,17 +188,23 @@ class Objects:
         self, name: str, subject: str, sequence: int, number: int
     ) -> jetstream.StoredMessage:
         """A replica of the stream may lag behind its leader, so a missing chunk is awaited."""
-        try:
-            async with asyncio.timeout(IDLE_LIMIT_S):
-                while True:
-                    stored = await jetstream.read_direct(
-                        self._log, self._stream, sequence=sequence, next_of=subject, timeout_s=IDLE_LIMIT_S
-                    )
-                    if stored is not None:
-                        return stored
-                    await asyncio.sleep(_POLL_S)
-        except (TimeoutError, NoAnswerError, jetstream.ApiError) as error:
-            raise ObjectDamagedError(name, f"chunk {number} did not come: {error}") from None
+        deadline = time.monotonic() + IDLE_LIMIT_S
+        while True:
+            stored = await jetstream.read_direct(
+                self._log, self._stream, sequence=sequence, next_of=subject, timeout_s=IDLE_LIMIT_S
+            )
+            if stored is not None:
+                return stored
+            if time.monotonic() >= deadline:
+                await self._give_up(name, subject, sequence, number)
+            await asyncio.sleep(_POLL_S)
+
+    async def _give_up(self, name: str, subject: str, sequence: int, number: int) -> NoReturn:
+        """Whether the chunk is missing, or only from replicas that lag, the stream's leader knows."""
+        last = await jetstream.read_message(self._log, self._stream, last_of=subject)
+        if last is None or last.sequence < sequence:
+            raise ObjectDamagedError(name, f"chunk {number} is not there")
+        raise NoAnswerError(subject, "timeout")
 
     def _chunks(self, chunk_id: str) -> str:
         return f"$O.{self.bucket}.C.{chunk_id}"

@@ -18,7 +18,8 @@ Into = TypeVar("Into", View, Fold)
 async def load_snapshot(objects: Objects, ref: SnapshotRef, partition: str, into: Into) -> Into:
     """Fill an empty view or fold, which is nobody else's yet, with what the reference names.
 
-    Raises ObjectMissingError, ObjectDamagedError, UnreadableSnapshotError; then `into` is void.
+    Raises ObjectMissingError, ObjectDamagedError, UnreadableSnapshotError: it is no base; NoAnswerError,
+    ApiError: it is out of reach for now. Then `into` is void.
     """
     decoder = SnapshotDecoder(into)
     async for chunk in objects.read(ref.object):

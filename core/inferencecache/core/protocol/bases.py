@@ -1,7 +1,8 @@
 """Which snapshot to begin from, and which snapshot may take whose place.
 
 A base is tried once: one that turned out damaged, or does not fit the streams as they are, will not
-become better, but a new reference may appear at any time.
+become better, but a new reference may appear at any time. One that is only out of reach is no worse for
+it, and is tried until it is in reach.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from inferencecache.schemas.positions import Position, Refs, SnapshotRef
 UPLOAD_LIMIT_S: Final = 600.0
 """An upload without a description that is older was interrupted."""
 _HOUR_S: Final = 3600.0
+_AGAIN_S: Final = 1.0
+_AGAIN_LIMIT_S: Final = 8.0
 
 
 class ReadRefs(NamedTuple):
@@ -22,7 +25,9 @@ class ReadRefs(NamedTuple):
 
 
 class Load(NamedTuple):
-    """Load the snapshot and check it against its reference; tell `loaded` or `load_failed`."""
+    """Load the snapshot and check it against its reference; tell `loaded`, `load_failed`, or
+    `load_unreachable` when nobody said what is there.
+    """
 
     ref: SnapshotRef
 
@@ -36,6 +41,7 @@ class BaseChoice:
 
     def __init__(self) -> None:
         self._tried: set[str] = set()
+        self._again_s = _AGAIN_S
 
     def next(self, refs: Refs | None) -> SnapshotRef | None:
         """The best base that was not tried yet."""
@@ -46,6 +52,17 @@ class BaseChoice:
                 self._tried.add(ref.object)
                 return ref
         return None
+
+    def unreachable(self, ref: SnapshotRef) -> float:
+        """The base could not be read, nor found wanting: it may be tried again after so many seconds."""
+        self._tried.discard(ref.object)
+        wait_s = self._again_s
+        self._again_s = min(2 * wait_s, _AGAIN_LIMIT_S)
+        return wait_s
+
+    def reached(self) -> None:
+        """The store has answered: the next outage is another one."""
+        self._again_s = _AGAIN_S
 
     def begin_anew(self) -> None:
         """Things have changed: what did not fit may fit now."""

@@ -113,13 +113,20 @@ class Follower:
 
     def loaded(self, now: float, ref: SnapshotRef, view: View) -> list[Action]:
         """The snapshot is a view now."""
+        self._choice.reached()
         view.delta = ref.delta
         return self._follow(now, view)
 
     def load_failed(self) -> list[Action]:
-        """The snapshot cannot be had: the next base, by references as they are now."""
+        """The snapshot is not there, or damaged: the next base, by references as they are now."""
         self.repairs += 1
+        self._choice.reached()
         return self._ask_refs()
+
+    def load_unreachable(self, now: float, ref: SnapshotRef) -> list[Action]:
+        """The snapshot could not be read for now: it stays a base."""
+        self._retry_at = now + self._choice.unreachable(ref)
+        return []
 
     def opened(self, now: float, last: int) -> None:
         """The deltas stream is open at the view's delta; `last` is the number of its last message."""

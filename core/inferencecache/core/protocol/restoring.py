@@ -4,7 +4,7 @@ Bases are tried in order: the current snapshot, the previous one, the very start
 log at a base proves or refutes it. When none fits (the log is cut above every snapshot, or its storage
 is another) the indexer is *void*: it asks for a snapshot, takes any new one that appears, and only when
 nobody else announces the partition begins a new log epoch, from which the state is a pure function of
-the log again.
+the log again. Only answers make void: while references or a base cannot be read, they are asked for again.
 """
 
 from __future__ import annotations
@@ -75,14 +75,26 @@ class Restoring:
         return [AskSnapshot()]
 
     def refs_failed(self, now: float) -> list[Action]:
+        """Nobody said what there is: the time in which nothing appeared begins anew."""
+        if self._void_since is not None:
+            self._void_since = now
         self._retry_at = now + RETRY_S
         return []
 
     def loaded(self, ref: SnapshotRef) -> list[Action]:
+        self._choice.reached()
         return [OpenLog(ref.log, ref)]
 
     def load_failed(self) -> list[Action]:
+        """The snapshot is not there, or not what its reference says."""
+        self._choice.reached()
         return [ReadRefs()]
+
+    def load_unreachable(self, now: float, ref: SnapshotRef) -> list[Action]:
+        """The snapshot could not be read for now: it may still fit, so this is not void."""
+        self._void_since = None
+        self._retry_at = now + self._choice.unreachable(ref)
+        return []
 
     def opened(self) -> None:
         """The log goes on from the base: the state is the log's."""

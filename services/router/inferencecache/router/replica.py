@@ -147,6 +147,11 @@ class PartitionReplica:
         except (ObjectMissingError, ObjectDamagedError, UnreadableSnapshotError) as error:
             logger.warning("snapshot_not_loaded", partition=self.key, object=ref.object, error=str(error))
             self._do(self.follower.load_failed())
+        except (ApiError, NoAnswerError) as error:
+            logger.warning("snapshot_unreachable", partition=self.key, object=ref.object, error=str(error))
+            if finds_no_stream(error):
+                self._on_missing()
+            self._do(self.follower.load_unreachable(time.monotonic(), ref))
         else:
             self._do(self.follower.loaded(time.monotonic(), ref, view))
 
