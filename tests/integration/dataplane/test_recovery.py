@@ -13,7 +13,9 @@ import pytest
 from inferencecache.core.log import (
     NoAnswerError,
     NoStreamError,
+    NotStoredError,
     Objects,
+    StoredObject,
     jetstream,
 )
 from inferencecache.core.log.subjects import (
@@ -23,7 +25,9 @@ from inferencecache.core.log.subjects import (
     snapshot_request_subject,
 )
 from inferencecache.core.partitions import References
+from inferencecache.indexer.snapshotting import Snapshotting
 from inferencecache.schemas.layout import Layout
+from inferencecache.schemas.positions import Refs
 from tests.support.dataplane import MODEL, TENANT, DataPlane, agree, has_all, holders_of, owns_all
 from tests.support.waiting import eventually
 
@@ -296,3 +300,28 @@ async def test_a_full_snapshot_store_gives_up_bases_for_replay(plane: DataPlane)
     await eventually(is_gone)
     await log.send(snapshot_request_subject(1, PARTITION), b"")
     await eventually(lambda: machine.referenced_count == 2)
+
+
+async def test_an_outage_while_a_snapshot_is_stored_costs_no_base_for_replay(
+    plane: DataPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexer = await plane.owner()
+    log = await plane.log()
+    state = indexer.partitions[PARTITION].state
+    assert state is not None
+    machine = state.telling.snapshots
+    await eventually(lambda: machine.referenced_count == 1 and not machine.busy)
+    rooms: list[int] = []
+
+    async def cut_off(_: Objects, name: str, __: object) -> StoredObject:
+        raise NotStoredError(name, "no acknowledgement: timeout", retryable=True)
+
+    async def seen(_: Snapshotting, refs: Refs | None, room: int) -> None:
+        rooms.append(room)
+
+    monkeypatch.setattr(Objects, "put", cut_off)
+    monkeypatch.setattr(Snapshotting, "_purge_objects", seen)
+    for dropped in (1, 2):  # the second begins once all of the first is over
+        await log.send(snapshot_request_subject(1, PARTITION), b"")
+        await eventually(lambda dropped=dropped: machine.dropped_count >= dropped)  # type: ignore[misc]
+    assert 0 not in rooms

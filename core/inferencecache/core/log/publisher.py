@@ -50,15 +50,25 @@ class WrongLastSequenceError(Exception):
 class NotStoredError(Exception):
     """The message is not stored, or nobody said so in time (it may be stored nevertheless).
 
-    `retryable`: the same bytes may succeed later. `no_stream`: nothing stores the subject.
+    `retryable`: the same bytes may succeed later. `no_stream`: nothing stores the subject. `refused`: the
+    server has said that it does not store it.
     """
 
-    def __init__(self, subject: str, reason: str, *, retryable: bool, no_stream: bool = False) -> None:
+    def __init__(
+        self,
+        subject: str,
+        reason: str,
+        *,
+        retryable: bool,
+        no_stream: bool = False,
+        refused: bool = False,
+    ) -> None:
         super().__init__(f"{subject}: {reason}")
         self.subject = subject
         self.reason = reason
         self.retryable = retryable
         self.no_stream = no_stream
+        self.refused = refused
 
 
 class PayloadTooLargeError(NotStoredError):
@@ -149,7 +159,7 @@ class Publisher:
             passing = failure.code == 503 or failure.err_code == _WRONG_LAST_SEQUENCE_IN_FLIGHT
             if not passing or time.monotonic() + RETRY_S >= deadline:
                 reason = f"{failure.description} ({failure.err_code})"
-                raise NotStoredError(subject, reason, retryable=passing or failure.code >= 500)
+                raise NotStoredError(subject, reason, retryable=passing or failure.code >= 500, refused=True)
             await asyncio.sleep(RETRY_S)
 
     async def _ask(self, subject: str, payload: bytes, headers: dict[str, str], timeout_s: float) -> _Answer:

@@ -110,7 +110,7 @@ class Snapshotting:
             following = self.machine.failed(str(error))
             if finds_no_stream(error):
                 self._on_missing()
-            if isinstance(action, snapshots.Store):
+            if isinstance(action, snapshots.Store) and isinstance(error, NotStoredError) and error.refused:
                 await self._make_room()
         self.do(following)
         self._on_progress()
@@ -160,7 +160,7 @@ class Snapshotting:
         return SnapshotRef(name, digest, log, delta, log_epoch, stored.size)
 
     async def _make_room(self) -> None:
-        """A snapshot was not stored: if the store is full, bases for replay are what it can do without."""
+        """A snapshot was refused: if the store is full, bases for replay are what it can do without."""
         try:
             refs, _ = await self._references.read()
             await self._purge_objects(refs, room=0)
