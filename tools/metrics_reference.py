@@ -31,7 +31,10 @@ MEASURES: Final[Mapping[str, Sequence[Measure]]] = {
     "router": (*_declared(router, view_metrics, gateway), *queue_measures("router")),
     "indexer": (*_declared(indexer), *queue_measures("indexer")),
     "subscriber": (*_declared(telemetry), *queue_measures("subscriber")),
-    "controller": tuple(_declared(admission, probe, tier2_series, writing)),
+    "controller": (
+        *_declared(admission, probe, tier2_series, writing),
+        *queue_measures("controller"),
+    ),
 }
 """Everything that each program exports, beside what is known of any process."""
 

@@ -96,6 +96,7 @@ def test_the_tokens_of_held_orphans_are_bounded_too() -> None:
     for number in range(6):
         hear(listener, store([number + 10], range(size), size, parent=number + 100))
     assert listener.diary.total("orphans_dropped") == 2
+    assert (listener.path.held_blocks, listener.path.held_tokens) == (4, MAX_HELD_TOKENS)
 
 
 @pytest.mark.rule("SUB-057")

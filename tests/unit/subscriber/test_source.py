@@ -398,8 +398,10 @@ def test_an_engine_that_never_has_the_range_is_asked_less_and_less_often() -> No
 def test_too_many_waiting_messages_end_a_replay() -> None:
     machine = started(0)
     machine.message(live(2), 0.0)
+    machine.message(live(3), 0.0)
+    assert (machine.held_messages, machine.held_bytes) == (2, len(payload(2)) + len(payload(3)))
     actions: list[Action] = []
-    for number in range(3, MAX_HELD_MESSAGES + 3):
+    for number in range(4, MAX_HELD_MESSAGES + 3):
         actions += machine.message(live(number), 0.0)
     assert told(actions)[:3] == ["stop", "lost 1", "a2"]
     assert told(actions)[-1] == f"a{MAX_HELD_MESSAGES + 2}"

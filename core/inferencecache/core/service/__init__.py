@@ -14,7 +14,7 @@ from inferencecache.core.service.http import HttpEndpoints
 from inferencecache.core.service.labels import MOST_NAMES, OTHER, LabelNames
 from inferencecache.core.service.logs import configure_logging, get_logger
 from inferencecache.core.service.measures import CounterMeasure, GaugeMeasure, HistogramMeasure, Measure
-from inferencecache.core.service.queues import Queue, queue_measures, queue_metrics
+from inferencecache.core.service.queues import Queue, QueueMetrics, queue_measures, queue_metrics
 from inferencecache.core.service.runtime import run
 from inferencecache.core.service.settings import (
     NatsSettings,
@@ -47,6 +47,7 @@ __all__ = [
     "Measure",
     "NatsSettings",
     "Queue",
+    "QueueMetrics",
     "RefusedError",
     "Setting",
     "SettingsParser",

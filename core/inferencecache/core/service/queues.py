@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from typing import NamedTuple
 
+from prometheus_client import CollectorRegistry
 from prometheus_client.core import Metric
+from prometheus_client.registry import Collector
 
 from inferencecache.core.service.measures import GaugeMeasure
 
@@ -42,3 +44,21 @@ def queue_metrics(service: str, queues: Iterable[Queue]) -> tuple[Metric, Metric
         size.add_metric((queue.name,), queue.size)
         limit.add_metric((queue.name,), queue.limit)
     return size, limit
+
+
+class QueueMetrics(Collector):
+    """Exports what `queues` says whenever it is asked, as `queue_metrics` does."""
+
+    def __init__(
+        self, service: str, registry: CollectorRegistry, queues: Callable[[], Iterable[Queue]]
+    ) -> None:
+        self._service = service
+        self._queues = queues
+        registry.register(self)
+
+    def describe(self) -> Iterable[Metric]:
+        """Nothing: the registry need not collect once to learn the names."""
+        return ()
+
+    def collect(self) -> Iterator[Metric]:
+        yield from queue_metrics(self._service, self._queues())

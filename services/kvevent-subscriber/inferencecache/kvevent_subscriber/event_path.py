@@ -105,9 +105,19 @@ class EventPath:
         return max(source.held_messages for source in self._sources)
 
     @property
+    def held_bytes(self) -> int:
+        """Payloads of messages that wait for a replay, of the source where they are most."""
+        return max(source.held_bytes for source in self._sources)
+
+    @property
     def held_blocks(self) -> int:
         """Blocks of stores that wait for their parent, of the source where most do."""
         return self._mapper.held_blocks
+
+    @property
+    def held_tokens(self) -> int:
+        """Tokens of these, of the source where they are most."""
+        return self._mapper.held_tokens
 
     @property
     def tracked_blocks(self) -> int:

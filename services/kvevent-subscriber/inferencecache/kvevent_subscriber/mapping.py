@@ -139,6 +139,11 @@ class Mapper:
         return max(lane.orphans.blocks for lane in self._lanes)
 
     @property
+    def held_tokens(self) -> int:
+        """Tokens of stores that wait for their parent, in the lane where they are most."""
+        return max(lane.orphans.tokens for lane in self._lanes)
+
+    @property
     def tracked_blocks(self) -> int:
         """Number of remembered hashes."""
         return len(self._blocks)

@@ -24,9 +24,9 @@ from inferencecache.core.log.subjects import (
 )
 from inferencecache.core.service import HttpEndpoints, ListenError, Queue, get_logger
 from inferencecache.kvevent_subscriber.channel import Channel
-from inferencecache.kvevent_subscriber.orphans import MAX_HELD_BLOCKS
+from inferencecache.kvevent_subscriber.orphans import MAX_HELD_BLOCKS, MAX_HELD_TOKENS
 from inferencecache.kvevent_subscriber.settings import SubscriberSettings
-from inferencecache.kvevent_subscriber.source import MAX_HELD_MESSAGES
+from inferencecache.kvevent_subscriber.source import MAX_HELD_BYTES, MAX_HELD_MESSAGES
 from inferencecache.kvevent_subscriber.stats_path import StatsPath, identify
 from inferencecache.kvevent_subscriber.telemetry import Gauges, registry_of
 from inferencecache.schemas.ids import ReplicaId
@@ -205,10 +205,11 @@ class Sidecar:
         producers = [channel.uplink.producer for channel in self._channels]
         waiting = max(producer.waiting_records for producer in producers)
         yield Queue("outbox_records", waiting, self._settings.producer.outbox_max)
-        held = max(channel.path.held_messages for channel in self._channels)
-        yield Queue("held_messages", held, MAX_HELD_MESSAGES)
-        orphans = max(channel.path.held_blocks for channel in self._channels)
-        yield Queue("orphan_blocks", orphans, MAX_HELD_BLOCKS)
+        paths = [channel.path for channel in self._channels]
+        yield Queue("held_messages", max(path.held_messages for path in paths), MAX_HELD_MESSAGES)
+        yield Queue("held_bytes", max(path.held_bytes for path in paths), MAX_HELD_BYTES)
+        yield Queue("orphan_blocks", max(path.held_blocks for path in paths), MAX_HELD_BLOCKS)
+        yield Queue("orphan_tokens", max(path.held_tokens for path in paths), MAX_HELD_TOKENS)
 
 
 def _request(channel: Channel, message: Message) -> None:

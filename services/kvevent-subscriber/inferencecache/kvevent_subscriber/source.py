@@ -291,6 +291,11 @@ class Source:
         """Live messages that wait until a replay has told what came before them."""
         return len(self._waiting)
 
+    @property
+    def held_bytes(self) -> int:
+        """The payloads of these."""
+        return self._waiting_bytes
+
     def wake_at(self) -> float | None:
         """When `tick` has something to do."""
         if self._replay is None:

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry
 
 from inferencecache.core.index.cache_state import cache_state
 from inferencecache.core.log.inbox import MOST_IN_FLIGHT
-from inferencecache.core.service import Queue
+from inferencecache.core.service import Queue, QueueMetrics
 from inferencecache.router import ingest
 from inferencecache.router.calls import client_stream, server_stream, unary, unary_within
 from inferencecache.router.event_streams import EventStreams
@@ -19,7 +19,6 @@ from inferencecache.router.lookup import Lookup
 from inferencecache.router.metric_streams import MetricStreams
 from inferencecache.router.metrics import ServerMetrics
 from inferencecache.router.pair_lookup import PairLookup
-from inferencecache.router.queue_metrics import QueueMetrics
 from inferencecache.router.rendering import Rendering
 from inferencecache.router.tokenizing import Tokenizing
 from inferencecache.router.views import LiveFollowing, index_of
@@ -63,7 +62,7 @@ class Servicer:
         self._events = EventStreams(following.tail)
         self._metric_streams = MetricStreams(registry)
         self._tokenizing = tokenizing
-        QueueMetrics(registry, self._queues)
+        QueueMetrics("router", registry, self._queues)
 
     def _queues(self) -> Iterator[Queue]:
         following = self._following

@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from prometheus_client import CollectorRegistry
 
 from inferencecache.controller.kube.observed import Change
+from inferencecache.controller.operating import Operating
 from inferencecache.controller.pods import departing
 from inferencecache.controller.pods.departing import Departing, departed
+from inferencecache.controller.pods.work import pods_work
 from inferencecache.core.kube.kinds import PODS, SERVICES, key_of
 from inferencecache.core.log import Log, NotStoredError, PubAck
 from inferencecache.schemas.layout import CurrentLayout, Layout
@@ -171,3 +175,39 @@ async def test_many_departures_at_once_share_messages() -> None:
             departing.changed(change(pod(f"p{number}", f"e{number}"), None))
         await eventually(lambda: sum(len(records) for _, records in log.stored) == 2500)
     assert [len(records) for _, records in log.stored] == [1000, 1000, 500]
+
+
+async def test_departures_that_cannot_be_stored_are_bounded_by_partition_and_the_oldest_goes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(departing, "RETRY_S", 0.01)
+    monkeypatch.setattr(departing, "MOST_WAITING", 3)
+    log = PlayedLog()
+    log.refuse("ic.ev.1.0._.c")
+    async with running(log) as telling:
+        telling.laid_out(TWO_PARTITIONS)
+        for number in range(5):
+            telling.changed(change(pod(f"p{number}", f"e{number}"), None))
+            telling.changed(change(pod(f"p{number}", f"e{number}"), None))
+        assert telling.waiting == 3
+        log.refused.clear()
+        await eventually(lambda: telling.waiting == 0)
+    kept = tuple(gone(f"p{number}", f"e{number}") for number in (2, 3, 4))
+    assert [records for subject, records in log.stored if subject == "ic.ev.1.0._.c"] == [kept]
+
+
+def test_how_many_departures_wait_is_on_the_controllers_page() -> None:
+    registry = CollectorRegistry()
+    means = SimpleNamespace(
+        log=PlayedLog(),
+        registry=registry,
+        observed=SimpleNamespace(on_change=lambda _: None),
+        on_layout=lambda laid_out: laid_out(ONE_PARTITION),
+        recorder=lambda _: None,
+    )
+    pods_work(cast("Operating", means))
+    size, limit = (
+        registry.get_sample_value(f"inferencecache_controller_queue_{name}", {"queue": "departed_pods"})
+        for name in ("size", "limit")
+    )
+    assert (size, limit) == (0, departing.MOST_WAITING)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import time
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple
 
 from inferencecache.controller.backend.engine_pods import is_finished
@@ -29,6 +29,8 @@ RETRY_S: Final = 0.5
 _STORE_LIMIT_S: Final = 2.0
 _MOST_RECORDS: Final = 1000
 """Of one message; with the longest names about half of what one may carry."""
+MOST_WAITING: Final = 20_000
+"""Of one partition. What comes on top replaces the oldest: routers leave a pod for its silence too."""
 
 logger = get_logger("departing")
 
@@ -46,7 +48,8 @@ class Departing:
         self._clock = clock
         self._departures = Departures()
         self._generations: frozenset[int] = frozenset()
-        self._pending: defaultdict[_Place, list[Gone]] = defaultdict(list)
+        self._pending: defaultdict[_Place, dict[Gone, None]] = defaultdict(dict)
+        """What is not stored yet, the oldest first."""
         self._wanted = asyncio.Event()
 
     def changed(self, change: Change) -> None:
@@ -60,35 +63,54 @@ class Departing:
         self._generations = frozenset(each.generation for each in layout.generations)
         self._add(self._departures.told(self._clock(), layout))
 
+    @property
+    def waiting(self) -> int:
+        """Departures that are not stored yet, in the partition where most are."""
+        return max(map(len, self._pending.values()), default=0)
+
     async def run(self) -> None:
         """Append until cancelled."""
         while True:
             await self._wanted.wait()
             self._wanted.clear()
-            pending, self._pending = self._pending, defaultdict(list)
-            await asyncio.gather(*(self._append(place, records) for place, records in pending.items()))
+            await asyncio.gather(*(self._append(place) for place in tuple(self._pending)))
             if self._pending:
                 await asyncio.sleep(RETRY_S)
                 self._wanted.set()
 
     def _add(self, appends: Iterable[Append]) -> None:
         for generation, partition, record in appends:
-            self._pending[_Place(generation, partition)].append(record)
+            waiting = self._pending[_Place(generation, partition)]
+            waiting[record] = None
+            if len(waiting) > MOST_WAITING:
+                oldest = next(iter(waiting))
+                del waiting[oldest]
+                logger.warning("departure_dropped", tenant=oldest.tenant, replica=oldest.replica)
             self._wanted.set()
 
-    async def _append(self, place: _Place, records: Sequence[Gone]) -> None:
+    async def _append(self, place: _Place) -> None:
         """What is not stored is kept for later, unless nothing will ever store it."""
         subject = control_subject(*place, "c")
+        records = tuple(self._pending[place])
         for first in range(0, len(records), _MOST_RECORDS):
-            payload = encode_batch(Batch(records=tuple(records[first : first + _MOST_RECORDS])))
+            batch = records[first : first + _MOST_RECORDS]
+            payload = encode_batch(Batch(records=batch))
             try:
                 await self._log.publisher.publish(subject, payload, timeout_s=_STORE_LIMIT_S)
             except NotStoredError as error:
                 is_kept = error.retryable and place.generation in self._generations
                 logger.warning("departure_not_stored", again=is_kept, error=str(error))
-                if is_kept:
-                    self._pending[place] += records[first:]
+                if not is_kept:
+                    self._forget(place, records[first:])
                 return
+            self._forget(place, batch)
+
+    def _forget(self, place: _Place, records: Iterable[Gone]) -> None:
+        waiting = self._pending[place]
+        for record in records:
+            waiting.pop(record, None)
+        if not waiting:
+            del self._pending[place]
 
 
 def departed(change: Change) -> list[Gone]:

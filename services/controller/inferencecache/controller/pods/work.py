@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from inferencecache.controller.operating import Operating, Work
-from inferencecache.controller.pods.departing import Departing
+from inferencecache.controller.pods.departing import MOST_WAITING, Departing
 from inferencecache.controller.pods.engine_events import EnginePodEvents
+from inferencecache.core.service import Queue, QueueMetrics
 
 
 def pods_work(operating: Operating) -> Work:
@@ -12,4 +13,9 @@ def pods_work(operating: Operating) -> Work:
     departing = Departing(operating.log)
     operating.observed.on_change(departing.changed)
     operating.on_layout(departing.laid_out)
+    QueueMetrics(
+        "controller",
+        operating.registry,
+        lambda: [Queue("departed_pods", departing.waiting, MOST_WAITING)],
+    )
     return Work(reconcilers=(EnginePodEvents(operating),), projections=(), background=(departing.run,))
