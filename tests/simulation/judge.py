@@ -329,9 +329,11 @@ class Judge:
     def _replica_unsettled(self, host: RouterHost, replica: PartitionReplica) -> Iterator[str]:
         number = replica.key
         log = self.world.server.streams.get(f"IC_EVENTS_{number.replace('.', '_')}")
-        view = replica.view
+        view, owned = replica.view, dict(self._owned()).get(number)
         if not replica.complete:
             yield f"{host.name} is not complete in partition {number}"
+        elif owned is not None and view.log_epoch != owned.view.log_epoch:
+            yield f"{host.name} answers from log epoch {view.log_epoch} in partition {number}"
         elif log is None or view.log.created_ns != log.created_ns:
             yield f"{host.name} has a view of another log in partition {number}"
         elif not view.time_us:
