@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterator
+
+import pytest
+
 from inferencecache.core.log import Bucket, Log, Objects
 from inferencecache.core.log.jetstream import stream_info
 from inferencecache.core.log.subjects import (
@@ -32,6 +37,11 @@ async def referenced(log: Log, indexer: Indexer, count: int) -> Refs:
     return refs
 
 
+def name_of(refs: Refs) -> str:
+    assert refs.current is not None
+    return refs.current.object
+
+
 def bases(written: dict[str, float]) -> set[str]:
     """The first object of each hour."""
     first: dict[float, str] = {}
@@ -51,6 +61,34 @@ async def test_references_that_somebody_has_deleted_are_written_by_the_next_snap
     after = await referenced(log, indexer, 2)
     assert after.previous is None
     assert after.current not in (None, before.current)
+
+
+async def test_an_indexer_whose_clock_is_ahead_leaves_an_upload_alone_that_goes_on(
+    plane: DataPlane, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    indexer = await plane.owner()
+    log = await plane.log()
+    objects = Objects(log, SNAPSHOTS)
+    before = await referenced(log, indexer, 1)
+    right = time.time
+    monkeypatch.setattr(time, "time", lambda: right() + HOUR_S)
+
+    def breaks_off() -> Iterator[bytes]:
+        yield b"x" * 2_000_000
+        raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        await objects.put("1/0/upload", breaks_off())
+    names = [name_of(before)]
+    for count in (2, 3, 4):
+        await log.send(snapshot_request_subject(1, 0), b"")
+        names.append(name_of(await referenced(log, indexer, count)))
+
+    async def is_purged() -> bool:
+        assert [each.name for each in await objects.unfinished("1/0/")] == ["1/0/upload"]
+        return names[1] not in {each.name for each in await objects.stored("1/0/")}
+
+    await eventually(is_purged, within_s=30)
 
 
 async def test_deltas_stay_from_the_previous_snapshot_on_and_one_object_an_hour(plane: DataPlane) -> None:

@@ -184,12 +184,14 @@ class Snapshotting:
         return is_same and delta <= info.state.last_seq
 
     async def _purge_objects(self, refs: Refs | None, room: int) -> None:
-        log_first = (await stream_info(self._log, self._events)).state.first_seq
+        """Uploads are as old as the server says, which dates them: this process's clock may be wrong."""
+        info = await stream_info(self._log, self._events)
         prefix = f"{self._generation}/{self._partition}/"
         stored = await self._objects.stored(prefix)
         objects = [SnapshotObject(each.name, each.written_s, each.size) for each in stored]
-        names = superfluous(objects, refs, log_first, room)
+        names = superfluous(objects, refs, info.state.first_seq, room)
         unfinished = await self._objects.unfinished(prefix)
-        names += [each.name for each in unfinished if time.time() - each.written_s > UPLOAD_LIMIT_S]
+        now_s = info.asked_ns / 1e9
+        names += [each.name for each in unfinished if now_s - each.written_s > UPLOAD_LIMIT_S]
         for name in names:
             await self._objects.purge(name)
