@@ -17,6 +17,7 @@ import sysconfig
 import tarfile
 import tempfile
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Final
 
@@ -134,18 +135,24 @@ def _import_nats() -> None:
 
 
 def _import_python() -> None:
-    """Debian with its Python, and with the certificates that this machine trusts."""
-    print("putting a base image together from Debian's packages, about a minute", flush=True)
+    import_debian(PYTHON_IMAGE, _BASE_PACKAGES)
+
+
+def import_debian(image: str, packages: Sequence[str]) -> None:
+    """Put an image together from Debian's packages, and the certificates that this machine trusts."""
+    print(f"putting {image} together from Debian's packages, about a minute", flush=True)
     with tempfile.TemporaryDirectory(dir=cache_folder("docker"), prefix=".base-") as folder:
         root = Path(folder, "root")
-        bootstrap = ["debootstrap", "--variant=minbase", f"--include={','.join(_BASE_PACKAGES)}"]
+        bootstrap = ["debootstrap", "--variant=minbase", f"--include={','.join(packages)}"]
         subprocess.run([*bootstrap, SUITE, str(root)], check=True, stdout=subprocess.DEVNULL)
-        shutil.copyfile(CERTIFICATES, root / CERTIFICATES.lstrip("/"))
+        trusted = root / CERTIFICATES.lstrip("/")
+        trusted.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(CERTIFICATES, trusted)
         archive = Path(folder, "root.tar")
         left_out = ("./proc/*", "./sys/*", "./dev/*", "./var/cache/apt/*", "./var/lib/apt/lists/*")
         excluded = [f"--exclude={pattern}" for pattern in left_out]
         subprocess.run(["tar", "-C", str(root), *excluded, "-cf", str(archive), "."], check=True)
-        subprocess.run(["docker", "import", str(archive), PYTHON_IMAGE], check=True)
+        subprocess.run(["docker", "import", str(archive), image], check=True)
 
 
 def main() -> int:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final, NamedTuple
 
-from tools import chromium, docker, engines, envoy, faketime, kube, prometheus
+from tools import chromium, cluster, docker, engines, envoy, faketime, kube, prometheus
 
 ROOT: Final = Path(__file__).resolve().parent.parent
 
@@ -44,6 +44,14 @@ FACILITIES: tuple[Facility, ...] = (
         missing="no Chromium browser",
         remedy="run 'make chromium-assets' (downloads 120 MB and unpacks 400 MB; needs apt)",
         install=(sys.executable, "-m", "tools.chromium"),
+    ),
+    Facility(
+        name="cluster",
+        present=cluster.present,
+        missing="not all of a Kubernetes node with a container runtime and a Docker engine",
+        remedy="run 'make cluster-assets' (needs Debian, root and Go; ten minutes after docker-assets and "
+        "kube-assets, 700 MB)",
+        install=(sys.executable, "-m", "tools.cluster"),
     ),
     Facility(
         name="docker",

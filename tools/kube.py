@@ -1,4 +1,5 @@
-"""Gets the programs of a Kubernetes control plane, for the tests of suite `kube`.
+"""Gets the programs of Kubernetes: those of a control plane for the tests of suite `kube`, those of a node for
+suite `cluster`.
 
 A program is taken from the folder that `KUBEBUILDER_ASSETS` names, as elsewhere in the field. What is not
 there is built from source: `python -m tools.kube` (`make kube-assets`) needs Go and its module proxy,
@@ -24,6 +25,9 @@ from tools.cache import cache_folder, exclusive
 ASSETS_VARIABLE: Final = "KUBEBUILDER_ASSETS"
 ETCD: Final = "v3.6.16"
 KUBERNETES: Final = "v1.34.4"
+COREDNS: Final = "v1.12.4"
+CERT_MANAGER: Final = "v1.11.5"
+"""The last one whose programs are in a module that can be fetched."""
 _STAGING: Final = "v0." + KUBERNETES.removeprefix("v1.")
 """What the modules that Kubernetes is published in pieces as are called at its version."""
 
@@ -44,12 +48,27 @@ def _of_kubernetes(name: str) -> Program:
     return Program(name, "k8s.io/kubernetes", KUBERNETES, f"k8s.io/kubernetes/cmd/{name}")
 
 
+def _of_cert_manager(name: str) -> Program:
+    module = "github.com/cert-manager/cert-manager"
+    return Program(f"cert-manager-{name}", module, CERT_MANAGER, f"{module}/cmd/{name}")
+
+
 PROGRAMS: Final = (
     Program("etcd", "go.etcd.io/etcd/server/v3", ETCD, "go.etcd.io/etcd/server/v3"),
     _of_kubernetes("kube-apiserver"),
     _of_kubernetes("kube-controller-manager"),
     _of_kubernetes("kubectl")._replace(on_path=True),
 )
+
+NODE_PROGRAMS: Final = (
+    _of_kubernetes("kubelet"),
+    _of_kubernetes("kube-scheduler"),
+    _of_kubernetes("kube-proxy"),
+    Program("coredns", "github.com/coredns/coredns", COREDNS, "github.com/coredns/coredns"),
+    _of_cert_manager("controller"),
+    _of_cert_manager("cainjector"),
+)
+"""What a node and a whole cluster need besides."""
 
 
 class NoGoError(Exception):
@@ -64,7 +83,7 @@ class NoGoError(Exception):
 
 def find(name: str) -> Path | None:
     """The program of that name, if it is there."""
-    return _place(next(program for program in PROGRAMS if program.name == name))
+    return _place(next(program for program in (*PROGRAMS, *NODE_PROGRAMS) if program.name == name))
 
 
 def present(programs: Iterable[Program] = PROGRAMS) -> bool:
@@ -174,9 +193,9 @@ def _environment() -> dict[str, str]:
     return os.environ | {"CGO_ENABLED": "0", "GOWORK": "off"}
 
 
-def main() -> int:
+def main(programs: Iterable[Program] = PROGRAMS) -> int:
     try:
-        build()
+        build(programs)
     except NoGoError as error:
         print(error)
         return 1

@@ -19,6 +19,7 @@ SYSTEMS: Final = "systems"
 KUBE: Final = "kube"
 COMMANDS: Final = "commands"
 GROUPS: Final[Mapping[str, str]] = {
+    "cluster": SYSTEMS,
     "compose": SYSTEMS,
     "docs/test_running.py": COMMANDS,
     "engines": SYSTEMS,
