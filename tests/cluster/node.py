@@ -125,6 +125,14 @@ class OneNode:
             self._ctr("images", "import", "-", given=saving.stdout)
         assert saving.returncode == 0
 
+    def pinned(self, image: str) -> str:
+        """The name by digest of an image that is in, under which it is there from now on."""
+        listed = self._ctr("images", "ls", f"name=={image}").splitlines()
+        digest = listed[1].split()[2]
+        name = f"{image.rpartition(':')[0]}@{digest}"
+        self._ctr("images", "tag", "--force", image, name)
+        return name
+
     def logs(self) -> str:
         """The last lines of every program, for a failure's report."""
         return "\n".join(line for name in self._processes for line in self._last_lines(name))
@@ -241,9 +249,9 @@ class OneNode:
         with contextlib.suppress(subprocess.TimeoutExpired):
             self._holder.wait(0.05)
 
-    def _ctr(self, *arguments: str, given: Any = None) -> None:
+    def _ctr(self, *arguments: str, given: Any = None) -> str:
         command = ("ctr", f"--address={self.folder / 'containerd.sock'}", "--namespace=k8s.io", *arguments)
-        _do(*command, given=given)
+        return _do(*command, given=given)
 
     def _call(self, path: str) -> None:
         """Raises OSError, an HTTPError included."""
@@ -461,11 +469,12 @@ def _program(name: str) -> Path:
     return found
 
 
-def _do(*command: str, given: Any = None) -> None:
-    """Raises `NodeError` with what the program said."""
+def _do(*command: str, given: Any = None) -> str:
+    """What a program says. Raises `NodeError` with what it complains of."""
     ended = subprocess.run(command, stdin=given, capture_output=True, text=True, timeout=600, check=False)
     if ended.returncode != 0:
         raise NodeError(f"{' '.join(command)}: {ended.stderr}")
+    return ended.stdout
 
 
 def _remove_cgroups(parent: str) -> None:

@@ -20,7 +20,7 @@ import urllib.request
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Protocol, Self
 
 import aiohttp
 import yaml
@@ -42,6 +42,22 @@ Document = dict[str, Any]
 
 class KubeError(Exception):
     """The server did not come up, or refused a call; the message ends with what it said last."""
+
+
+class Administered(Protocol):
+    """An API server that a test may do everything at."""
+
+    folder: Path
+    token: str
+
+    @property
+    def url(self) -> str: ...
+
+    @property
+    def ca(self) -> Path: ...
+
+    @property
+    def kubeconfig(self) -> Path: ...
 
 
 class ApiServer:
@@ -266,7 +282,7 @@ class KubeClient:
     does, instead of dropping them.
     """
 
-    def __init__(self, server: ApiServer, token: str | None = None) -> None:
+    def __init__(self, server: Administered, token: str | None = None) -> None:
         self._server = server
         self._session = aiohttp.ClientSession(
             server.url,

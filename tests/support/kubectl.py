@@ -7,7 +7,7 @@ from typing import Final
 
 import yaml
 
-from tests.support.kube import ApiServer, Document
+from tests.support.kube import Administered, Document
 from tools.kube import find
 
 WAIT_S: Final = 45
@@ -21,24 +21,24 @@ class KubectlError(AssertionError):
 class Kubectl:
     """Answers with what kubectl prints."""
 
-    def __init__(self, server: ApiServer, namespace: str) -> None:
+    def __init__(self, server: Administered, namespace: str) -> None:
         program = find("kubectl")
         assert program is not None, "no program kubectl; run 'make kube-assets'"
-        self._command = (
+        self.command = (
             str(program),
             f"--kubeconfig={server.kubeconfig}",
             f"--cache-dir={server.folder / 'kubectl'}",
             f"--namespace={namespace}",
         )
 
-    async def __call__(self, *arguments: str, given: str = "") -> str:
+    async def __call__(self, *arguments: str, given: str = "", limit_s: float = _LIMIT_S) -> str:
         """Run it with `given` as its standard input. Raises `KubectlError` and TimeoutError."""
         pipe = asyncio.subprocess.PIPE
         process = await asyncio.create_subprocess_exec(
-            *self._command, *arguments, stdin=pipe, stdout=pipe, stderr=pipe
+            *self.command, *arguments, stdin=pipe, stdout=pipe, stderr=pipe
         )
         try:
-            async with asyncio.timeout(_LIMIT_S):
+            async with asyncio.timeout(limit_s):
                 told, complaint = await process.communicate(given.encode())
         finally:
             if process.returncode is None:
@@ -60,6 +60,7 @@ class Kubectl:
         heading, *rows = (await self("get", *arguments)).splitlines()
         return [dict(zip(heading.split(), row.split(), strict=True)) for row in rows]
 
-    async def wait(self, of: str, until: str) -> None:
+    async def wait(self, of: str, until: str, within_s: float = WAIT_S) -> None:
         """`kubectl wait` for a condition, a path's value, creation or deletion, as `--for` names it."""
-        await self("wait", of, f"--for={until}", f"--timeout={WAIT_S}s")
+        limit_s = within_s + _LIMIT_S
+        await self("wait", of, f"--for={until}", f"--timeout={within_s:.0f}s", limit_s=limit_s)

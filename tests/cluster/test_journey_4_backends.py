@@ -1,0 +1,233 @@
+"""What CacheBackends bring about in a real cluster: LMCache in pods and on nodes, and Redis (13.2 to 13.4)."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import json
+from typing import Any, Final
+
+import pytest
+
+from tests.cluster.installation import (
+    ENGINE_IMAGE,
+    SERVING,
+    WITHIN_S,
+    Installation,
+    Pod,
+    engine_deployment,
+    prompt,
+)
+from tests.cluster.node import GATEWAY, NODE
+from tests.prometheus.server import Prometheus
+from tests.support.backends import Document, change, events_only, hi_cache, node_local, pod_local
+from tests.support.promql import expressions, selectors
+from tests.support.waiting import eventually
+from tools.cluster import REDIS_IMAGE
+from tools.metrics_reference import MEASURES
+
+pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
+rule = pytest.mark.rule
+
+READY: Final = ".status.conditions[?(@.type=='Ready')]"
+PASSWORD: Final = "open-sesame"  # noqa: S105 - the test's own
+CONTROLLER: Final = "app.kubernetes.io/component=controller"
+
+
+def placed(backend: Document, name: str, model: str) -> Document:
+    """A backend of the worked cases under that name, which is its cache domain too, in the samples' namespace."""
+    made = change(backend, "metadata", {"name": name, "namespace": SERVING})
+    made = change(made, "spec.observation", {"modelID": model})
+    return change(made, "spec.engineSelector.matchLabels", {"inferencecache.io/cache-domain": name})
+
+
+def with_image(backend: Document, topology: str, image: str) -> Document:
+    """Its server has this image, and asks for little of the test's machine."""
+    server = f"spec.lmCache.{topology}.server"
+    small = {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "6Gi"}}
+    return change(change(backend, f"{server}.image", image), f"{server}.resources", small)
+
+
+async def explained(installation: Installation, name: str, reason: str) -> None:
+    """Wait until that is why the backend is ready or is not."""
+    path = f"jsonpath={{{READY}.reason}}={reason}"
+    try:
+        await installation.serving.wait(f"cachebackend/{name}", path, WITHIN_S)
+    except AssertionError as error:
+        error.add_note(await installation.serving("get", "cachebackend", name, "--output=yaml"))
+        error.add_note(await installation.serving("get", "pods", "--output=wide"))
+        raise
+
+
+async def engine_of(installation: Installation, domain: str) -> Pod:
+    """The one engine that is ready."""
+    found: list[Pod] = []
+
+    async def is_there() -> bool:
+        found[:] = await installation.engines(domain)
+        return len(found) == 1
+
+    await eventually(is_there, within_s=WITHIN_S, what=f"an engine of {domain}")
+    return found[0]
+
+
+async def container(installation: Installation, pod: str, name: str) -> dict[str, Any]:
+    """A container of a pod, as injected."""
+    spec = json.loads(await installation.serving("get", "pod", pod, "--output=jsonpath={.spec}"))
+    (found,) = (each for each in spec["initContainers"] + spec["containers"] if each["name"] == name)
+    return dict(found)
+
+
+async def said_by_redis(address: str, *commands: str) -> list[str]:
+    """Its answers, a line each."""
+    reader, writer = await asyncio.open_connection(address, 6379)
+    try:
+        answers = []
+        for command in commands:
+            writer.write(f"{command}\r\n".encode())
+            answers.append((await asyncio.wait_for(reader.readline(), 30)).decode().strip())
+        return answers
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+@rule("OPS-119", "OPS-125")
+async def test_the_quickstart_goes_as_the_chapter_lists_it(installation: Installation) -> None:
+    kubectl, backend = installation.serving, "cachebackend/quick"
+    image = installation.node.pinned(f"docker.io/{ENGINE_IMAGE}")
+    quick = with_image(placed(pod_local(), "quick", "quick-model"), "podLocal", image)
+    before = await kubectl("get", "deployments,services", "--output=name")
+    await kubectl.apply(quick)
+    await explained(installation, "quick", "NoEnginePods")
+    assert await kubectl("get", "deployments,services", "--output=name") == before
+    tier = "--host-blocks=512"
+    await kubectl.apply(engine_deployment("quick", "quick", model="quick-model", arguments=[tier]))
+    engine = await engine_of(installation, "quick")
+    names = await kubectl.value(f"pod/{engine.name}", "['.spec.initContainers[*].name']")
+    server = await container(installation, engine.name, "lmcache-mp-server")
+    assert server["image"] == image, names
+    wired = await container(installation, engine.name, "vllm")
+    assert "--kv-transfer-config" in wired["args"]
+    await container(installation, engine.name, "kvevent-subscriber")
+    await kubectl.wait(backend, "jsonpath={.status.matchedEnginePods}=1", WITHIN_S)
+    await kubectl.wait(backend, "condition=ConnectorReady", WITHIN_S)
+    await explained(installation, "quick", "AwaitingFirstKVEvent")
+    await installation.complete(engine, prompt(200), "quick-model")
+    await explained(installation, "quick", "KVEventsObserved")
+    await installation.complete(engine, prompt(200), "quick-model")
+    await installation.hinted(prompt(200), engine.name, model="quick-model")
+    shown = await kubectl("get", "cachebackend", "quick")
+    heading = shown.splitlines()[0].split()
+    assert heading == ["NAME", "TYPE", "READY", "MATCHED", "REMOTE", "PREFIXES", "LASTEVENT", "AGE"]
+
+
+@pytest.mark.prometheus
+@rule("OPS-40")
+async def test_every_series_of_the_controller_that_alerts_and_panels_ask_for_has_a_sample(
+    installation: Installation, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """With a failed probe: nobody folds the log while there is no indexer."""
+    ours = {measure.series for measure in MEASURES["controller"]}
+    (controller,) = await installation.pods(CONTROLLER)
+    kubectl, indexers = installation.kubectl, "statefulset/inference-cache-indexer"
+    targets = {controller.name: f"{controller.address}:8080"}
+    async with Prometheus(tmp_path_factory.mktemp("prometheus"), targets) as prometheus:
+        await kubectl("scale", indexers, "--replicas=0")
+        asked = {each for expression in expressions() for each in selectors(expression) if each.name in ours}
+        assert asked
+        try:
+            for selector in sorted(asked):
+
+                async def has_sample(series: str = f"last_over_time({selector}[10m])") -> bool:
+                    return bool(await prometheus.query(series))
+
+                await eventually(has_sample, within_s=WITHIN_S, what=f"a sample of {selector}")
+            exported = {each["metric"]["__name__"] for each in await prometheus.query('{__name__!=""}')}
+            assert ours <= exported | {name.removesuffix("_count") for name in exported}
+        finally:
+            await kubectl("scale", indexers, "--replicas=2")
+    await installation.available()
+    await installation.hinted(prompt(200), (await engine_of(installation, "quick")).name, model="quick-model")
+
+
+@rule("OPS-120", "OPS-125")
+async def test_a_managed_redis_is_shared_lost_and_given_up_as_listed(installation: Installation) -> None:
+    kubectl, backend = installation.serving, "cachebackend/quick"
+    secret = {"password": base64.b64encode(PASSWORD.encode()).decode()}
+    metadata = {"name": "redis", "namespace": SERVING}
+    await kubectl.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": secret})
+    await kubectl("label", "node", NODE, "disk=fast")
+    quick = json.loads(await kubectl("get", backend, "--output=json"))
+    spec = {"runtime": quick["spec"]["runtime"]} | {
+        key: quick["spec"][key] for key in ("type", "engineSelector", "lmCache", "observation")
+    }
+    managed = {
+        "provider": "Redis",
+        "ownership": "Managed",
+        "workload": {"nodeSelector": {"disk": "fast"}, "terminationGracePeriodSeconds": 7},
+        "redis": {
+            "image": installation.node.pinned(REDIS_IMAGE),
+            "resources": {"requests": {"cpu": "10m", "memory": "64Mi"}, "limits": {"memory": "128Mi"}},
+            "authentication": {"password": {"name": "redis", "key": "password"}},
+        },
+    }
+    document = {key: quick[key] for key in ("apiVersion", "kind")} | {
+        "metadata": {"name": "quick", "namespace": SERVING}
+    }
+    await kubectl.apply(document | {"spec": spec | {"remoteStorage": managed}})
+    await kubectl.wait("deployment/quick", "create", WITHIN_S)
+
+
+@rule("OPS-121", "OPS-125")
+async def test_a_server_of_a_node_comes_with_its_first_engine_and_outlives_the_last(
+    installation: Installation,
+) -> None:
+    kubectl = installation.serving
+    image = installation.node.pinned(f"docker.io/{ENGINE_IMAGE}")
+    backend = with_image(placed(node_local(), "on-node", "node-model"), "nodeLocal", image)
+    backend = change(backend, "spec.lmCache.nodeLocal.idleRetentionSeconds", 5)
+    await kubectl.apply(backend)
+    await explained(installation, "on-node", "NoEnginePods")
+    servers = ("get", "pods", "--selector=inferencecache.io/lmcache-node-server", "--output=name")
+    assert await kubectl(*servers) == ""
+    await kubectl.apply(engine_deployment("on-node", "on-node", model="node-model"))
+    engine = await engine_of(installation, "on-node")
+    (server,) = (await kubectl(*servers)).split()
+    assert await kubectl.value(server, ".spec.nodeName") == NODE
+    assert await kubectl.value(server, ".spec.containers[0].ports[*].hostPort") == "6555 18080"
+    assert await installation.page(f"http://{GATEWAY}:18080/healthcheck") == (200, '{"status": "healthy"}')
+    uid = await kubectl.value("cachebackend/on-node", ".metadata.uid")
+    assert uid in await kubectl.value(server, ".spec.volumes[*].hostPath.path")
+    await explained(installation, "on-node", "AwaitingFirstKVEvent")
+    await installation.complete(engine, prompt(210), "node-model")
+    await installation.hinted(prompt(210), engine.name, model="node-model")
+    await explained(installation, "on-node", "KVEventsObserved")
+    await kubectl("delete", "deployment", "on-node")
+    await kubectl.wait(server, "delete", WITHIN_S)
+
+
+@rule("OPS-125")
+async def test_backends_without_a_store_make_no_workload(installation: Installation) -> None:
+    kubectl = installation.serving
+    before = await kubectl("get", "deployments,services,statefulsets", "--output=name")
+    for backend, name in ((events_only(), "observed"), (hi_cache(), "hosted")):
+        await kubectl.apply(placed(backend, name, "m"))
+        await explained(installation, name, "NoEnginePods")
+    assert await kubectl("get", "deployments,services,statefulsets", "--output=name") == before
+    await kubectl("delete", "cachebackend", "observed", "hosted")
+
+
+@rule("OPS-119")
+async def test_without_events_a_backend_says_so_when_its_time_is_up(installation: Installation) -> None:
+    """As when the controller was not told of the sidecar's image: nobody reports."""
+    kubectl = installation.serving
+    image = installation.node.pinned(f"docker.io/{ENGINE_IMAGE}")
+    backend = with_image(placed(pod_local(), "silent", "silent-model"), "podLocal", image)
+    await kubectl.apply(change(backend, "spec.observation.firstEventTimeout", "3s"))
+    silent = engine_deployment("silent", "silent", model="silent-model", arguments=["--events-endpoint="])
+    await kubectl.apply(silent)
+    await explained(installation, "silent", "NoKVEventsObserved")
+    await kubectl.wait("cachebackend/silent", "condition=Degraded", WITHIN_S)
+    await kubectl("delete", "deployment", "silent")
+    await kubectl("delete", "cachebackend", "silent")
