@@ -1,5 +1,5 @@
-"""Gets the programs of Kubernetes: those of a control plane for the tests of suite `kube`, those of a node for
-suite `cluster`.
+"""Gets the programs of Kubernetes: of a control plane for the tests of suite `kube`, of a node for suite
+`cluster`.
 
 A program is taken from the folder that `KUBEBUILDER_ASSETS` names, as elsewhere in the field. What is not
 there is built from source: `python -m tools.kube` (`make kube-assets`) needs Go and its module proxy,

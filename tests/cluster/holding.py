@@ -2,7 +2,7 @@
 
 It ends with its standard input, that is with the test run however that ends, and everything in the namespaces
 ends with it: processes by the kernel, mounts, addresses and rules with the last process. `python holding.py
-ADDRESS/BITS` gives the bridge that address.
+ADDRESS/BITS GROUP` gives the bridge that address and puts everything into control groups of that name.
 """
 
 from __future__ import annotations
@@ -12,9 +12,11 @@ import select
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
-OWN_FOLDERS = ("/run", "/var/lib", "/var/log", "/dev/shm")  # noqa: S108 - mounted over here
+OWN_FOLDERS = ("/run", "/var/lib", "/var/log", "/dev/shm")
 """What programs of a node write to besides the folders that they are given."""
+GROUPS = Path("/sys/fs/cgroup")
 READY = "ready\n"
 BRIDGE = "cni0"
 
@@ -32,6 +34,22 @@ def prepare(address: str) -> None:
     ]
     for command in commands:
         subprocess.run(command, check=True)
+
+
+def enter(name: str) -> None:
+    """Go into a group of each hierarchy, below the one this process is in; containers' will be below it."""
+    for line in Path("/proc/self/cgroup").read_text().splitlines():
+        _, controllers, path = line.split(":", 2)
+        mounted = controllers.removeprefix("name=") or "unified"
+        hierarchy = GROUPS / mounted / path.lstrip("/")
+        if not (hierarchy / "cgroup.procs").is_file():
+            continue
+        group = hierarchy / name
+        group.mkdir()
+        for inherited in ("cpuset.cpus", "cpuset.mems"):
+            if (hierarchy / inherited).is_file():
+                (group / inherited).write_text((hierarchy / inherited).read_text())
+        (group / "cgroup.procs").write_text("0")
 
 
 def hold() -> None:
@@ -58,6 +76,7 @@ def _reap() -> None:
 
 
 if __name__ == "__main__":
+    enter(sys.argv[2])
     prepare(sys.argv[1])
-    print(READY, end="", flush=True)
+    os.write(1, READY.encode())
     hold()

@@ -1,8 +1,8 @@
 """A whole Kubernetes of one node, in namespaces of its own: pods run, Services route, names resolve.
 
-Control plane, container runtime, kubelet, kube-proxy, DNS and cert-manager are processes of one network, mount
-and process namespace; what they leave behind goes with its first process. A pair of interfaces connects it
-with this machine, so that tests reach pods and Services by their addresses and nothing else does.
+Control plane, container runtime, kubelet, kube-proxy, DNS and cert-manager are processes of one network,
+mount and process namespace; what they leave behind goes with its first process. A pair of interfaces connects
+it with this machine, so that tests reach pods and Services by their addresses and nothing else does.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ import json
 import os
 import secrets
 import shutil
-import signal
 import ssl
 import subprocess
 import sys
+import threading
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 import yaml
 
-from tests.cluster.holding import READY
+from tests.cluster.holding import GROUPS, READY
 from tests.support.kube import TOKEN_SIGNER
 from tools import cluster
 from tools.kube import find
@@ -44,8 +44,8 @@ _PORT: Final = 6443
 _ETCD: Final = "http://127.0.0.1:2379"
 _START_LIMIT_S: Final = 300.0
 _CALL_LIMIT_S: Final = 10.0
+_END_LIMIT_S: Final = 60.0
 _LOG_LINES: Final = 20
-_CGROUPS: Final = Path("/sys/fs/cgroup")
 _KERNEL: Final = Path("/proc/sys")
 _CHANGED_BY_KUBELET: Final = (
     *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
@@ -109,7 +109,8 @@ class OneNode:
         self._processes.clear()
         for name, value in self._kernel.items():
             (_KERNEL / name).write_text(value)
-        _remove_cgroups(self._cgroup)
+        if not _removed_cgroups(self._cgroup):
+            raise NodeError(f"control groups {self._cgroup} are still in use")
         for large in ("containerd", "kubelet", "etcd"):
             shutil.rmtree(self.folder / large, ignore_errors=True)
 
@@ -204,7 +205,7 @@ class OneNode:
         prefix = PODS.partition("/")[2]
         with (self.folder / "holding.log").open("wb") as log:
             self._holder = subprocess.Popen(
-                (*command, sys.executable, str(holding), f"{GATEWAY}/{prefix}"),
+                (*command, sys.executable, str(holding), f"{GATEWAY}/{prefix}", self._cgroup),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=log,
@@ -279,7 +280,7 @@ class OneNode:
 
     @property
     def _cgroup(self) -> str:
-        """Parent of all containers' groups, in every hierarchy."""
+        """The group of everything that runs here, in every hierarchy."""
         return f"inference-cache-{os.getpid()}"
 
     def _etcd_flags(self) -> list[str]:
@@ -416,7 +417,6 @@ conf_dir = "{folder}/cni"
             "authentication": {"anonymous": {"enabled": True}, "webhook": {"enabled": False}},
             "authorization": {"mode": "AlwaysAllow"},
             "cgroupDriver": "cgroupfs",
-            "cgroupRoot": f"/{self._cgroup}",
             "cgroupsPerQOS": False,
             "clusterDNS": [GATEWAY],
             "clusterDomain": DOMAIN,
@@ -477,22 +477,15 @@ def _do(*command: str, given: Any = None) -> str:
     return ended.stdout
 
 
-def _remove_cgroups(parent: str) -> None:
-    """Groups of containers that are gone by now; each hierarchy has its own."""
-    for hierarchy in (_CGROUPS, *_folders(_CGROUPS)):
-        for group in sorted((hierarchy / parent).glob("**/"), key=lambda path: -len(path.parts)):
-            _kill_all(group)
+def _removed_cgroups(parent: str) -> bool:
+    """Remove the groups of what has ended, once the last of it has: could they be?"""
+    deadline = time.monotonic() + _END_LIMIT_S
+    pause = threading.Event()
+    while groups := [each for group in GROUPS.rglob(parent) for each in group.glob("**/")]:
+        for group in sorted(groups, key=lambda path: -len(path.parts)):
             with contextlib.suppress(OSError):
                 group.rmdir()
-
-
-def _folders(parent: Path) -> Iterator[Path]:
-    return (path for path in parent.iterdir() if path.is_dir())
-
-
-def _kill_all(group: Path) -> None:
-    """Nothing should be left to kill; a process on its way out is waited for by nobody else."""
-    with contextlib.suppress(OSError):
-        for number in (group / "cgroup.procs").read_text().split():
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(int(number), signal.SIGKILL)
+        if time.monotonic() > deadline:
+            return False
+        pause.wait(0.02)
+    return True

@@ -1,4 +1,4 @@
-"""Engines whose sidecars the webhook injects: from the first prompt to the hint, and as engines come and go."""
+"""Engines whose sidecars the webhook injects: from the first prompt to its hint, as engines come and go."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ async def test_the_doctor_finds_nothing_wrong(installation: Installation) -> Non
             error.add_note(seen)
             raise
     codes = {finding["code"] for finding in json.loads(seen)["findings"]}
-    assert {"SV003", "SN002", "PL002", "PB002", "JS005", "RT004"} <= codes, codes
+    assert {"SV003", "SN004", "PL002", "PB002", "JS005", "RT004"} <= codes, codes
     await installation.serving("delete", policy)
 
 

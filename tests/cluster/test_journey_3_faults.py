@@ -1,4 +1,4 @@
-"""What breaks in a cluster and comes back by itself: pods of the installation, and the log with its volume."""
+"""What breaks in a cluster and comes back by itself: pods of the installation, the log, its volume."""
 
 from __future__ import annotations
 

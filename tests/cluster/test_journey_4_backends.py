@@ -1,4 +1,4 @@
-"""What CacheBackends bring about in a real cluster: LMCache in pods and on nodes, and Redis (13.2 to 13.4)."""
+"""What CacheBackends bring about in a real cluster: LMCache in pods, on nodes, and Redis (13.2 to 13.4)."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ pytestmark = [pytest.mark.cluster, pytest.mark.timeout(900)]
 rule = pytest.mark.rule
 
 READY: Final = ".status.conditions[?(@.type=='Ready')]"
-PASSWORD: Final = "open-sesame"  # noqa: S105 - the test's own
+PASSWORD: Final = "open-sesame"
 CONTROLLER: Final = "app.kubernetes.io/component=controller"
 
 
 def placed(backend: Document, name: str, model: str) -> Document:
-    """A backend of the worked cases under that name, which is its cache domain too, in the samples' namespace."""
+    """A backend of the worked cases under that name, its cache domain too, in the samples' namespace."""
     made = change(backend, "metadata", {"name": name, "namespace": SERVING})
     made = change(made, "spec.observation", {"modelID": model})
     return change(made, "spec.engineSelector.matchLabels", {"inferencecache.io/cache-domain": name})
@@ -102,11 +102,10 @@ async def test_the_quickstart_goes_as_the_chapter_lists_it(installation: Install
     await explained(installation, "quick", "NoEnginePods")
     assert await kubectl("get", "deployments,services", "--output=name") == before
     tier = "--host-blocks=512"
-    await kubectl.apply(engine_deployment("quick", "quick", model="quick-model", arguments=[tier]))
+    await kubectl.apply(engine_deployment("quick-engines", "quick", model="quick-model", arguments=[tier]))
     engine = await engine_of(installation, "quick")
-    names = await kubectl.value(f"pod/{engine.name}", "['.spec.initContainers[*].name']")
     server = await container(installation, engine.name, "lmcache-mp-server")
-    assert server["image"] == image, names
+    assert server["image"] == image
     wired = await container(installation, engine.name, "vllm")
     assert "--kv-transfer-config" in wired["args"]
     await container(installation, engine.name, "kvevent-subscriber")
@@ -158,10 +157,6 @@ async def test_a_managed_redis_is_shared_lost_and_given_up_as_listed(installatio
     metadata = {"name": "redis", "namespace": SERVING}
     await kubectl.apply({"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "data": secret})
     await kubectl("label", "node", NODE, "disk=fast")
-    quick = json.loads(await kubectl("get", backend, "--output=json"))
-    spec = {"runtime": quick["spec"]["runtime"]} | {
-        key: quick["spec"][key] for key in ("type", "engineSelector", "lmCache", "observation")
-    }
     managed = {
         "provider": "Redis",
         "ownership": "Managed",
@@ -172,11 +167,68 @@ async def test_a_managed_redis_is_shared_lost_and_given_up_as_listed(installatio
             "authentication": {"password": {"name": "redis", "key": "password"}},
         },
     }
-    document = {key: quick[key] for key in ("apiVersion", "kind")} | {
-        "metadata": {"name": "quick", "namespace": SERVING}
-    }
-    await kubectl.apply(document | {"spec": spec | {"remoteStorage": managed}})
+    await change_storage(installation, managed)
     await kubectl.wait("deployment/quick", "create", WITHIN_S)
+    await installation.rolled_out(kubectl, "deployment/quick")
+    pod = ".spec.template.spec"
+    assert await kubectl.value("deployment/quick", f"{pod}.nodeSelector.disk") == "fast"
+    assert await kubectl.value("deployment/quick", f"{pod}.terminationGracePeriodSeconds") == "7"
+    endpoint = f"quick.{SERVING}.svc.cluster.local:6379"
+    await kubectl.wait(backend, f"jsonpath={{.status.remoteStorage.endpoint}}={endpoint}", WITHIN_S)
+    address = await kubectl.value("service/quick", ".spec.clusterIP")
+    (refusal,) = await said_by_redis(address, "PING")
+    assert refusal.startswith("-NOAUTH")
+    assert await said_by_redis(address, f"AUTH {PASSWORD}", "PING") == ["+OK", "+PONG"]
+
+    engine = await recreated(installation)
+    arguments = (await container(installation, engine.name, "lmcache-mp-server"))["args"]
+    assert "--l2-adapter" in arguments
+    assert PASSWORD not in " ".join(arguments)
+    await installation.complete(engine, prompt(201), "quick-model")
+    await kubectl.wait(backend, "condition=RemoteStorageReady", WITHIN_S)
+    await kubectl.wait(backend, "condition=Ready", WITHIN_S)
+
+    await kubectl("cordon", NODE)
+    await kubectl("delete", "pod", "--selector=app.kubernetes.io/instance=quick")
+    await kubectl.wait(backend, "condition=RemoteStorageReady=false", WITHIN_S)
+    assert await kubectl.value(backend, f"{READY}.status") == "True"
+    assert (await engine_of(installation, "quick")).name == engine.name
+    restarts = await kubectl.value(f"pod/{engine.name}", ".status.containerStatuses[*].restartCount")
+    assert set(restarts.split()) == {"0"}
+    await kubectl("uncordon", NODE)
+    await kubectl.wait(backend, "condition=RemoteStorageReady", WITHIN_S)
+
+    external = {"ownership": "External", "endpoint": "redis.example:6379", "workload": None, "redis": None}
+    await change_storage(installation, external)
+    for owned in ("deployment/quick", "service/quick"):
+        await kubectl.wait(owned, "delete", WITHIN_S)
+    await kubectl.wait(backend, "jsonpath={.status.remoteStorage.endpoint}=redis.example:6379", WITHIN_S)
+    await explained(installation, "quick", "ConnectorInjectionUnverified")
+    assert await kubectl.value(backend, f"{READY}.status") == "Unknown"
+    await recreated(installation)
+    await kubectl.wait(backend, "condition=Ready", WITHIN_S)
+    await kubectl("delete", "deployment", "quick-engines")
+    await kubectl("delete", backend)
+
+
+async def change_storage(installation: Installation, storage: dict[str, Any]) -> None:
+    patch = json.dumps({"spec": {"remoteStorage": storage}})
+    await installation.serving("patch", "cachebackend", "quick", "--type=merge", f"--patch={patch}")
+
+
+async def recreated(installation: Installation) -> Pod:
+    """The engine of the quickstart, made anew."""
+    before = await engine_of(installation, "quick")
+    await installation.serving("rollout", "restart", "deployment/quick-engines")
+    await installation.rolled_out(installation.serving, "deployment/quick-engines")
+    found: list[Pod] = []
+
+    async def is_there() -> bool:
+        found[:] = await installation.engines("quick")
+        return len(found) == 1 and found[0].name != before.name
+
+    await eventually(is_there, within_s=WITHIN_S)
+    return found[0]
 
 
 @rule("OPS-121", "OPS-125")

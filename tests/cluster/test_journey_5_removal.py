@@ -24,7 +24,9 @@ async def test_engines_run_on_and_nothing_else_is_left(installation: Installatio
     kubectl = installation.kubectl
     before = {pod.name for pod in await installation.engines()}
     assert before
-    await kubectl("delete", "-k", str(installation.overlay), f"--timeout={WITHIN_S:.0f}s", limit_s=2 * WITHIN_S)
+    await kubectl(
+        "delete", "-k", str(installation.overlay), f"--timeout={WITHIN_S:.0f}s", limit_s=2 * WITHIN_S
+    )
     assert await kubectl("get", "-k", str(installation.overlay), "--ignore-not-found", "--output=name") == ""
     told = await kubectl("get", ",".join(KINDS), "--all-namespaces", "--output=json")
     left = [
