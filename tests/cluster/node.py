@@ -134,6 +134,16 @@ class OneNode:
         self._ctr("images", "tag", "--force", image, name)
         return name
 
+    def working_set(self, container: str) -> int:
+        """Bytes that a container needs, as kubelets count them: without what is easily read again.
+
+        `container` is its id at the runtime, as a pod's status has it.
+        """
+        (group,) = (GROUPS / "memory").rglob(container.removeprefix("containerd://"))
+        statistics = dict(line.split() for line in (group / "memory.stat").read_text().splitlines())
+        used = int((group / "memory.usage_in_bytes").read_text())
+        return used - int(statistics["total_inactive_file"])
+
     def logs(self) -> str:
         """The last lines of every program, for a failure's report."""
         return "\n".join(line for name in self._processes for line in self._last_lines(name))

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import pytest
 
+from inferencecache.controller.injection.mp_server import size_of
 from tests.cluster.installation import (
     ENGINE_IMAGE,
     SERVING,
@@ -283,3 +284,17 @@ async def test_without_events_a_backend_says_so_when_its_time_is_up(installation
     await kubectl.wait("cachebackend/silent", "condition=Degraded", WITHIN_S)
     await kubectl("delete", "deployment", "silent")
     await kubectl("delete", "cachebackend", "silent")
+
+
+@rule("OPS-61")
+async def test_requests_cover_what_an_installation_at_work_needs(installation: Installation) -> None:
+    """Measured in the containers' control groups, after everything above."""
+    told = json.loads(await installation.kubectl("get", "pods", "--output=json"))
+    needed = {}
+    for pod in told["items"]:
+        ids = {each["name"]: each["containerID"] for each in pod["status"]["containerStatuses"]}
+        for each in pod["spec"]["containers"]:
+            request = size_of(each["resources"]["requests"]["memory"])
+            needed[pod["metadata"]["name"]] = (installation.node.working_set(ids[each["name"]]), request)
+    assert len(needed) == 6
+    assert {name: sizes for name, sizes in needed.items() if sizes[0] > sizes[1]} == {}, needed
