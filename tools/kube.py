@@ -33,8 +33,8 @@ _STAGING: Final = "v0." + KUBERNETES.removeprefix("v1.")
 
 
 class Program(NamedTuple):
-    """`package` is what is built, of `module` at `version`; one that people have anyway is not built where
-    it is `on_path`.
+    """`package` is what is built, of `module` at `version`, or the text of `main` that imports some of it;
+    one that people have anyway is not built where it is `on_path`.
     """
 
     name: str
@@ -42,6 +42,7 @@ class Program(NamedTuple):
     version: str
     package: str
     on_path: bool = False
+    main: str = ""
 
 
 def _of_kubernetes(name: str) -> Program:
@@ -52,6 +53,22 @@ def _of_cert_manager(name: str) -> Program:
     module = "github.com/cert-manager/cert-manager"
     return Program(f"cert-manager-{name}", module, CERT_MANAGER, f"{module}/cmd/{name}")
 
+
+_NAME_SERVER: Final = """\
+package main
+
+import (
+	"github.com/coredns/coredns/coremain"
+	_ "github.com/coredns/coredns/plugin/bind"
+	_ "github.com/coredns/coredns/plugin/errors"
+	_ "github.com/coredns/coredns/plugin/kubernetes"
+)
+
+func main() {
+	coremain.Run()
+}
+"""
+"""Without the plugins for providers of clouds, which take most of the build."""
 
 PROGRAMS: Final = (
     Program("etcd", "go.etcd.io/etcd/server/v3", ETCD, "go.etcd.io/etcd/server/v3"),
@@ -64,7 +81,7 @@ NODE_PROGRAMS: Final = (
     _of_kubernetes("kubelet"),
     _of_kubernetes("kube-scheduler"),
     _of_kubernetes("kube-proxy"),
-    Program("coredns", "github.com/coredns/coredns", COREDNS, "github.com/coredns/coredns"),
+    Program("coredns", "github.com/coredns/coredns", COREDNS, ".", main=_NAME_SERVER),
     _of_cert_manager("controller"),
     _of_cert_manager("cainjector"),
 )
@@ -137,6 +154,8 @@ def _module(program: Program, folder: Path) -> Path:
             module = replaced["Old"]["Path"]
             lines.append(f"replace {module} => {module} {_STAGING}")
     (folder / "go.mod").write_text("\n".join(lines) + "\n")
+    if program.main:
+        (folder / "main.go").write_text(program.main)
     return folder
 
 
