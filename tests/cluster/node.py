@@ -11,7 +11,6 @@ import contextlib
 import json
 import os
 import secrets
-import shutil
 import ssl
 import subprocess
 import sys
@@ -59,7 +58,9 @@ class NodeError(Exception):
 
 
 class OneNode:
-    """Up inside `with`; everything of it is in `folder`. `token` may do everything."""
+    """Up inside `with`. Settings and logs are in `folder`, images and state in memory. `token` may do
+    everything.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -111,8 +112,6 @@ class OneNode:
             (_KERNEL / name).write_text(value)
         if not _removed_cgroups(self._cgroup):
             raise NodeError(f"control groups {self._cgroup} are still in use")
-        for large in ("containerd", "kubelet", "etcd"):
-            shutil.rmtree(self.folder / large, ignore_errors=True)
 
     def import_archive(self, archive: Path) -> None:
         """Bring in the images of a file that `docker save` wrote."""
@@ -295,7 +294,7 @@ class OneNode:
 
     def _etcd_flags(self) -> list[str]:
         return [
-            f"--data-dir={self.folder / 'etcd'}",
+            "--data-dir=/var/lib/etcd",
             "--unsafe-no-fsync",
             f"--listen-client-urls={_ETCD}",
             f"--advertise-client-urls={_ETCD}",
@@ -343,8 +342,8 @@ class OneNode:
         return [
             f"--config={self.folder / 'kubelet.yaml'}",
             f"--kubeconfig={self.kubeconfig}",
-            f"--root-dir={self.folder / 'kubelet'}",
-            f"--cert-dir={self.folder / 'kubelet' / 'pki'}",
+            "--root-dir=/var/lib/kubelet",
+            "--cert-dir=/var/lib/kubelet/pki",
             f"--hostname-override={NODE}",
             f"--node-ip={GATEWAY}",
         ]
@@ -400,13 +399,13 @@ class OneNode:
         folder = self.folder
         return f"""\
 version = 2
-root = "{folder}/containerd"
+root = "/var/lib/containerd"
 state = "/run/containerd-state"
 disabled_plugins = ["io.containerd.snapshotter.v1.btrfs", "io.containerd.snapshotter.v1.zfs"]
 [grpc]
 address = "{folder}/containerd.sock"
 [plugins."io.containerd.internal.v1.opt"]
-path = "{folder}/containerd/opt"
+path = "/var/lib/containerd/opt"
 [plugins."io.containerd.grpc.v1.cri"]
 sandbox_image = "{cluster.SANDBOX_IMAGE}"
 restrict_oom_score_adj = true
@@ -439,7 +438,7 @@ conf_dir = "{folder}/cni"
             "imageGCHighThresholdPercent": 100,
             "localStorageCapacityIsolation": False,
             "resolvConf": "",
-            "volumePluginDir": str(self.folder / "kubelet" / "plugins"),
+            "volumePluginDir": "/var/lib/kubelet/volume-plugins",
         }
 
     def _proxy(self) -> dict[str, Any]:
