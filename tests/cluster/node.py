@@ -25,7 +25,7 @@ from typing import Any, Final, Self
 
 import yaml
 
-from tests.cluster.holding import GROUPS, READY
+from tests.cluster.holding import BRIDGE, GROUPS, READY
 from tests.support.kube import TOKEN_SIGNER
 from tools import cluster
 from tools.kube import find
@@ -235,6 +235,8 @@ class OneNode:
         _do("ip", "link", "set", _LINK, "up")
         _do(*self._inside, "ip", "address", "add", there, "dev", "outside")
         _do(*self._inside, "ip", "link", "set", "outside", "up")
+        # Processes of the node reach Services too: an address is translated only once there is a way to it.
+        _do(*self._inside, "ip", "route", "add", SERVICES, "dev", BRIDGE)
         for network in (PODS, SERVICES):
             _do("ip", "route", "add", network, "via", there.partition("/")[0], "dev", _LINK)
 
@@ -384,7 +386,7 @@ class OneNode:
             "ranges": [[{"subnet": PODS, "gateway": GATEWAY}]],
             "routes": [{"dst": "0.0.0.0/0"}],
         }
-        bridge = {"type": "bridge", "bridge": "cni0", "isGateway": True, "hairpinMode": True}
+        bridge = {"type": "bridge", "bridge": BRIDGE, "isGateway": True, "hairpinMode": True}
         return {
             "cniVersion": "0.4.0",
             "name": "pods",

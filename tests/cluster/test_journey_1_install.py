@@ -102,7 +102,7 @@ async def test_the_observability_bundle_is_applied_beside_it(installation: Insta
 async def test_every_sample_is_admitted_by_the_webhooks_of_the_cluster(installation: Installation) -> None:
     await installation.kubectl("create", "namespace", "serving")
     for sample in sorted(SAMPLES.glob("*.yaml")):
-        told = await installation.kubectl("apply", "--dry-run=server", f"--filename={sample}")
+        told = await installation.serving("apply", "--dry-run=server", f"--filename={sample}")
         assert "server dry run" in told
 
 

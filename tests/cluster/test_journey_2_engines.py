@@ -29,6 +29,7 @@ rule = pytest.mark.rule
 GONE_WITHIN_S = 5.0
 POLICY_WITHIN_S = 2.0
 BACKEND = "cachebackend/hybrid-routing"
+REASON = ".status.conditions[?(@.type=='Ready')].reason"
 GUIDE = ROOT / "docs" / "start" / "cluster.md"
 
 
@@ -57,7 +58,7 @@ async def served(installation: Installation, pods: list[Pod], first: int) -> dic
 @rule("OPS-119", "OPS-125")
 async def test_engines_that_match_a_backend_get_a_sidecar(installation: Installation) -> None:
     kubectl = installation.serving
-    await kubectl.wait(BACKEND, "jsonpath={.status.conditions[?(@.type=='Ready')].reason}=NoEnginePods", 60)
+    await kubectl.wait(BACKEND, f"jsonpath={{{REASON}}}=AwaitingFirstKVEvent", WITHIN_S)
     assert await kubectl("get", "deployments,services,statefulsets", "--output=name") == ""
     await kubectl.apply(engine_deployment("engines", "hybrid-routing", replicas=2))
     for pod in await engines(installation, 2):
@@ -73,12 +74,10 @@ async def test_engines_that_match_a_backend_get_a_sidecar(installation: Installa
 @rule("OPS-119", "CTL-213")
 async def test_a_prompt_is_hinted_to_the_pod_that_holds_it(installation: Installation) -> None:
     kubectl = installation.serving
-    reason = "{.status.conditions[?(@.type=='Ready')].reason}"
-    await kubectl.wait(BACKEND, f"jsonpath={reason}=AwaitingFirstKVEvent", WITHIN_S)
     first, second = await engines(installation, 2)
     await served(installation, [first, second], 1)
     await kubectl.wait(BACKEND, "condition=Ready", WITHIN_S)
-    assert await kubectl.value(BACKEND, reason[1:-1]) == "KVEventsObserved"
+    assert await kubectl.value(BACKEND, REASON) == "KVEventsObserved"
     await kubectl.wait(BACKEND, "jsonpath={.status.lastEventAt}", WITHIN_S)
     (row,) = await kubectl.table("cachebackends", "--output=wide")
     assert (row["NAME"], row["READY"], row["MATCHED"]) == ("hybrid-routing", "True", "2")

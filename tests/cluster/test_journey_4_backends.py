@@ -266,7 +266,7 @@ async def test_backends_without_a_store_make_no_workload(installation: Installat
     before = await kubectl("get", "deployments,services,statefulsets", "--output=name")
     for backend, name in ((events_only(), "observed"), (hi_cache(), "hosted")):
         await kubectl.apply(placed(backend, name, "m"))
-        await explained(installation, name, "NoEnginePods")
+        await explained(installation, name, "AwaitingFirstKVEvent")
     assert await kubectl("get", "deployments,services,statefulsets", "--output=name") == before
     await kubectl("delete", "cachebackend", "observed", "hosted")
 
