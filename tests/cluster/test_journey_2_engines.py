@@ -78,10 +78,9 @@ async def test_a_prompt_is_hinted_to_the_pod_that_holds_it(installation: Install
     await served(installation, [first, second], 1)
     await kubectl.wait(BACKEND, "condition=Ready", WITHIN_S)
     assert await kubectl.value(BACKEND, REASON) == "KVEventsObserved"
-    await kubectl.wait(BACKEND, "jsonpath={.status.lastEventAt}", WITHIN_S)
-    (row,) = await kubectl.table("cachebackends", "--output=wide")
-    assert (row["NAME"], row["READY"], row["MATCHED"]) == ("hybrid-routing", "True", "2")
-    assert int(row["PREFIXES"]) > 0
+    await kubectl.wait(BACKEND, "jsonpath={.status.indexParticipation.lastEventAt}", WITHIN_S)
+    counted = ".status.indexParticipation.prefixCount"
+    await kubectl.wait(BACKEND, f"jsonpath={{{counted}}}={2 * len(prompt(1)) // BLOCK}", WITHIN_S)
 
 
 @rule("OPS-119")
