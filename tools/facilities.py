@@ -22,7 +22,8 @@ class Facility(NamedTuple):
     """`missing` says in a few words what is not there, `remedy` what to do and what that takes.
 
     `present` answers quickly and changes nothing. `install` is the command of `make NAME-assets`, run
-    at the root of the repository; it ends at once when there is nothing left to do.
+    at the root of the repository; it ends at once when there is nothing left to do. What is `by_name_only`
+    neither `all` assets nor `all` suites contain.
     """
 
     name: str
@@ -30,6 +31,7 @@ class Facility(NamedTuple):
     missing: str
     remedy: str
     install: tuple[str, ...]
+    by_name_only: bool = False
 
     @property
     def not_run(self) -> str:
@@ -48,10 +50,11 @@ FACILITIES: tuple[Facility, ...] = (
     Facility(
         name="cluster",
         present=cluster.present,
-        missing="not all of a Kubernetes node with a container runtime and a Docker engine",
+        missing="a whole Kubernetes node is only made when it is asked for by name",
         remedy="run 'make cluster-assets' (needs Debian, root and Go; ten minutes after docker-assets and "
-        "kube-assets, 700 MB)",
+        "kube-assets, 700 MB) and 'make test REQUIRE=cluster'",
         install=(sys.executable, "-m", "tools.cluster"),
+        by_name_only=True,
     ),
     Facility(
         name="docker",
@@ -98,9 +101,14 @@ FACILITIES: tuple[Facility, ...] = (
 )
 
 
+def _names(facility: Facility) -> tuple[str, ...]:
+    """What it goes by on the command line."""
+    return (facility.name,) if facility.by_name_only else (facility.name, "all")
+
+
 def main() -> int:
     wanted = sys.argv[1] if len(sys.argv) > 1 else "all"
-    chosen = [facility for facility in FACILITIES if wanted in ("all", facility.name)]
+    chosen = [facility for facility in FACILITIES if wanted in _names(facility)]
     if not chosen and wanted != "all":
         known = ", ".join(facility.name for facility in FACILITIES) or "none yet"
         print(f"assets: no facility is called {wanted}; known: {known}")

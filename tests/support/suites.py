@@ -6,7 +6,8 @@ ends with one line for each of them, so that a green run never hides what it did
 
 `--require=all`, or a list of names, is for a place where nothing may be left out: then a missing
 facility, a required suite without a test, a skip and an expected failure are failures. `long` is a
-suite like the others, except that only `--require` runs it.
+suite like the others, except that only `--require` runs it. A facility that is `by_name_only` runs when its
+name is required, and `all` does not contain it.
 """
 
 from __future__ import annotations
@@ -53,9 +54,11 @@ class Suites:
                 f"--require: no suite is called {', '.join(sorted(unknown))}; "
                 f"known: all, {', '.join(sorted(known))}"
             )
-        self.required = known if "all" in names else names
+        by_name = {name for name, facility in self._table.items() if facility.by_name_only}
+        self.required = (known - by_name if "all" in names else set()) | (names - {"all"})
         self.absent = {name for name, facility in self._table.items() if not facility.present()}
-        self.left_out = self.absent | ({LONG} - self.required)
+        self.not_run = self.absent | (by_name - self.required)
+        self.left_out = self.not_run | ({LONG} - self.required)
         self._ran: Counter[str] = Counter()
         self._not_whole: Counter[str] = Counter()
 
@@ -85,7 +88,7 @@ class Suites:
             return
         lines = [f"REQUIRED {fault}" for fault in self._faults()]
         if config.getoption("--report-not-run"):
-            lines += [self._table[name].not_run for name in sorted(self.absent)]
+            lines += [self._table[name].not_run for name in sorted(self.not_run)]
             lines += [LONG_NOT_RUN] if LONG in self.left_out else []
         for line in lines:
             config.get_terminal_writer().line(line)

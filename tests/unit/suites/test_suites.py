@@ -50,9 +50,11 @@ Run = Callable[..., "subprocess.CompletedProcess[str]"]
 def run(tmp_path: Path) -> Run:
     """Runs a small project's tests; its one facility is a program that `present` puts on the path."""
 
-    def run_tests(*arguments: str, present: bool, tests: str = TESTS) -> subprocess.CompletedProcess[str]:
+    def run_tests(
+        *arguments: str, present: bool, tests: str = TESTS, conftest: str = CONFTEST
+    ) -> subprocess.CompletedProcess[str]:
         (tmp_path / "pytest.ini").write_text("[pytest]\nmarkers =\n  docker\n  long\n")
-        (tmp_path / "conftest.py").write_text(CONFTEST)
+        (tmp_path / "conftest.py").write_text(conftest)
         (tmp_path / "test_small.py").write_text(tests)
         programs = tmp_path / "programs"
         programs.mkdir(exist_ok=True)
@@ -110,6 +112,19 @@ def test_where_all_is_required_and_present_everything_runs(run: Run, processes: 
     assert done.returncode == 0, done.stdout
     assert "3 passed" in done.stdout
     assert "NOT RUN" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("require", "ran"), [("", False), ("all", False), ("docker", True), ("all,docker", True)]
+)
+def test_what_runs_by_name_only_is_no_part_of_all_and_is_said_to_be_left_out(
+    run: Run, require: str, ran: bool
+) -> None:
+    conftest = CONFTEST.replace('install=("true",),', 'install=("true",),\n        by_name_only=True,')
+    done = run(f"--require={require}", present=True, conftest=conftest)
+    assert done.returncode == 0, done.stdout
+    assert ("test_of_the_facility PASSED" in done.stdout) == ran
+    assert (NOT_RUN_DOCKER in done.stdout) != ran
 
 
 def test_an_unrequired_facility_may_be_missing_beside_a_required_one(run: Run) -> None:
