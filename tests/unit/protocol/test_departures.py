@@ -44,6 +44,21 @@ def test_departures_that_the_fold_has_forgotten_are_not_repeated() -> None:
     assert {append.record for append in appends} == {TWO}
 
 
+def test_after_a_reconnect_recent_departures_are_said_again_everywhere() -> None:
+    """What was stored may be lost with the end of a stream [architecture 7, storage lost]."""
+    departures = Departures()
+    departures.gone(0.0, TWO)
+    assert departures.reconnected(0.5) == []
+    departures.told(1.0, SECOND)
+    departures.gone(2.0 + REMEMBERED_S / 2, ONE)
+    places = [(2, 0), (2, 1), (2, 2), (1, 0), (1, 1)]
+    both = departures.reconnected(3.0 + REMEMBERED_S / 2)
+    assert len(both) == 2 * len(places)
+    assert set(both) == {Append(*place, gone) for gone in (TWO, ONE) for place in places}
+    assert set(departures.reconnected(1.0 + REMEMBERED_S)) == {Append(*place, ONE) for place in places}
+    assert departures.reconnected(3.0 + 2 * REMEMBERED_S) == []
+
+
 def test_departures_before_the_layout_is_known_are_said_once_it_is() -> None:
     departures = Departures()
     assert departures.gone(0.0, ONE) == []

@@ -1,8 +1,11 @@
-"""Saying that a pod is gone: in every partition of every generation, and again in one that comes later.
+"""Saying that a pod is gone: in every partition of every generation, and again where it may not be known.
 
 A pod's holds may be in any partition, and its sidecar's last messages may arrive late, also in a generation
 that did not exist when the pod went. So whoever sees pods go remembers the recent ones and repeats them
-into each new generation. Saying it twice changes nothing.
+into each new generation. A server that loses power may lose the end of what it has acknowledged, and one may
+begin with an older copy of its storage. A sidecar that lives finds that out by the number of its next batch;
+of a pod that is gone nobody else speaks again, and a log without its departure holds what it held. So recent
+departures are also repeated after every reconnect. Saying it twice changes nothing.
 """
 
 from __future__ import annotations
@@ -43,6 +46,13 @@ class Departures:
         self._forget(now)
         self._recent[gone] = now
         return [append for layout in self._generations for append in _appends(layout, gone)]
+
+    def reconnected(self, now: float) -> list[Append]:
+        """The server may have lost what it had stored: everything recent is said again, everywhere."""
+        self._forget(now)
+        return [
+            append for gone in self._recent for each in self._generations for append in _appends(each, gone)
+        ]
 
     def _forget(self, now: float) -> None:
         self._recent = {gone: at for gone, at in self._recent.items() if now - at < REMEMBERED_S}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import cast
@@ -87,6 +87,15 @@ class PlayedLog:
     def __init__(self) -> None:
         self.stored: list[tuple[str, tuple[AnyRecord, ...]]] = []
         self.refused: dict[str, NotStoredError] = {}
+        self.listeners: list[Callable[[], None]] = []
+
+    def on_connected(self, listener: Callable[[], None]) -> Callable[[], None]:
+        self.listeners.append(listener)
+        return lambda: self.listeners.remove(listener)
+
+    def reconnect(self) -> None:
+        for listener in self.listeners:
+            listener()
 
     @property
     def publisher(self) -> PlayedLog:
@@ -132,6 +141,20 @@ async def test_a_generation_that_comes_later_is_told_of_recent_departures() -> N
         await eventually(lambda: log.subjects == ["ic.ev.1.0._.c"])
         departing.laid_out(CurrentLayout(generation=2, partitions=1, older=(Layout(1, 1),)))
         await eventually(lambda: log.subjects == ["ic.ev.1.0._.c", "ic.ev.2.0._.c"])
+
+
+async def test_what_a_server_lost_with_its_power_is_appended_again_once_it_is_back() -> None:
+    """The end of a stream may go although it was acknowledged [architecture 7, storage lost]."""
+    log = PlayedLog()
+    async with running(log) as departing:
+        departing.laid_out(TWO_PARTITIONS)
+        departing.changed(change(pod(), None))
+        await eventually(lambda: len(log.stored) == 2)
+        log.stored.clear()
+        log.reconnect()
+        await eventually(lambda: len(log.stored) == 2)
+    assert sorted(log.stored) == [("ic.ev.1.0._.c", (gone(),)), ("ic.ev.1.1._.c", (gone(),))]
+    await eventually(lambda: not log.listeners)
 
 
 async def test_what_is_not_stored_is_appended_again_and_holds_nobody_up(

@@ -69,14 +69,21 @@ class Departing:
         return max(map(len, self._pending.values()), default=0)
 
     async def run(self) -> None:
-        """Append until cancelled."""
-        while True:
-            await self._wanted.wait()
-            self._wanted.clear()
-            await asyncio.gather(*(self._append(place) for place in tuple(self._pending)))
-            if self._pending:
-                await asyncio.sleep(RETRY_S)
-                self._wanted.set()
+        """Append until cancelled; after every reconnect what is recent once more."""
+        stop_listening = self._log.on_connected(self._reconnected)
+        try:
+            while True:
+                await self._wanted.wait()
+                self._wanted.clear()
+                await asyncio.gather(*(self._append(place) for place in tuple(self._pending)))
+                if self._pending:
+                    await asyncio.sleep(RETRY_S)
+                    self._wanted.set()
+        finally:
+            stop_listening()
+
+    def _reconnected(self) -> None:
+        self._add(self._departures.reconnected(self._clock()))
 
     def _add(self, appends: Iterable[Append]) -> None:
         for generation, partition, record in appends:
