@@ -195,6 +195,7 @@ class ControllerHost(Host):
         self._waiting: deque[Append] = deque()
         self._number = 0
         log = await Log.connect(NATS, name="controller")
+        log.on_connected(lambda: self._waiting.extend(departures.reconnected(time.monotonic())))
         while True:
             try:
                 layout = await read_layout(log)
