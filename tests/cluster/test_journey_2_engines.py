@@ -188,11 +188,9 @@ async def test_lookups_follow_a_policy_within_two_seconds(installation: Installa
 @rule("CTL-214")
 async def test_a_killed_pod_is_gone_from_every_router_within_five_seconds(installation: Installation) -> None:
     """From the moment that the API server had removed it; its successor is hinted, it never again."""
-    killed, other = await engines(installation, 2)
-    tokens = prompt(30)
-    await installation.complete(killed, tokens)
-    await installation.complete(other, tokens)
-    await installation.hinted(tokens, killed.name, other.name)
+    killed, other = pods = await engines(installation, 2)
+    prompts = await served(installation, pods, 30)
+    tokens = prompts[killed.name]
 
     async def is_gone(router: Pod) -> float:
         async for timed in answers(router, tokens):
@@ -206,11 +204,11 @@ async def test_a_killed_pod_is_gone_from_every_router_within_five_seconds(instal
         group.create_task(installation.kill(killed.name, installation.serving))
     (removed,) = installation.audited("delete", "pods", killed.name)
     assert max(task.result() for task in waiting) - removed < GONE_WITHIN_S
-    await installation.hinted(tokens, other.name)
     pods = await engines(installation, 2)
-    (successor,) = {pod.name for pod in pods} - {other.name}
-    await served(installation, [pod for pod in pods if pod.name == successor], 31)
-    await installation.hinted(tokens, other.name)
+    (successor,) = (pod for pod in pods if pod != other)
+    await served(installation, [successor], 35)
+    await installation.hinted(prompts[other.name], other.name)
+    await installation.hinted(tokens)
 
 
 async def test_engines_that_are_added_are_hinted(installation: Installation) -> None:
@@ -223,28 +221,24 @@ async def test_engines_that_are_added_are_hinted(installation: Installation) -> 
 
 async def test_a_rolling_update_leaves_hints_of_the_new_engines_alone(installation: Installation) -> None:
     old = await engines(installation, 3)
-    tokens = prompt(50)
-    for pod in old:
-        await installation.complete(pod, tokens)
-    await installation.hinted(tokens, *(pod.name for pod in old))
+    prompts = await served(installation, old, 50)
     await installation.serving("rollout", "restart", "deployment/engines")
     await installation.rolled_out(installation.serving, "deployment/engines")
 
     async def are_replaced() -> bool:
         names = {pod.name for pod in await installation.engines()}
-        return len(names) == len(old) and not names & {pod.name for pod in old}
+        return len(names) == len(old) and not names & prompts.keys()
 
     await eventually(are_replaced, within_s=WITHIN_S)
-    await installation.hinted(tokens)
-    new = await engines(installation, 3)
-    prompts = await served(installation, new, 51)
-    assert prompts.keys() == {pod.name for pod in new}
+    for tokens in prompts.values():
+        await installation.hinted(tokens)
+    new = await served(installation, await engines(installation, 3), 55)
+    assert not new.keys() & prompts.keys()
 
 
 async def test_engines_that_are_taken_away_are_hinted_no_more(installation: Installation) -> None:
-    tokens = prompt(60)
-    for pod in await engines(installation, 3):
-        await installation.complete(pod, tokens)
+    prompts = await served(installation, await engines(installation, 3), 60)
     await installation.serving("scale", "deployment/engines", "--replicas=2")
-    pods = await engines(installation, 2)
-    await installation.hinted(tokens, *(pod.name for pod in pods))
+    kept = {pod.name for pod in await engines(installation, 2)}
+    for name, tokens in prompts.items():
+        await installation.hinted(tokens, *({name} & kept))
