@@ -332,7 +332,7 @@ class Installation:
             observer["INFERENCECACHE_NATS_URL"],
             user=observer["INFERENCECACHE_NATS_USER"],
             password=observer["INFERENCECACHE_NATS_PASSWORD"],
-            inbox_prefix=b"_INBOX.observer",
+            inbox_prefix=b"_INBOX.inferencecache",
         )
         try:
             answer = await client.request(f"$JS.API.STREAM.INFO.{_FIRST_STREAM}", timeout=_CALL_LIMIT_S)
