@@ -97,7 +97,11 @@ class Scene:
 
     async def hold_anchor(self, engine: int = 0) -> None:
         """Let an engine compute the anchor."""
-        body = {"prompt": self.anchor, "max_tokens": 1}
+        await self.compute(self.anchor, engine)
+
+    async def compute(self, prompt: Sequence[int], engine: int = 0) -> None:
+        """Let an engine compute a prompt; of one that it holds it has nothing to tell."""
+        body = {"prompt": list(prompt), "max_tokens": 1}
         url = f"{self.fleet.engines[engine].url}/v1/completions"
         async with self.fleet.http.post(url, json=body) as answer:
             assert answer.status == 200
