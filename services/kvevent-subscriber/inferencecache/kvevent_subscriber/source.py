@@ -480,8 +480,7 @@ class Source:
             self._diary.warn_once(
                 "history_unknown",
                 "",
-                "the engine's replay socket did not tell all that was cached before; as long as the engine "
-                "publishes nothing it is asked again once a minute",
+                "the replay socket did not tell all that is cached; an idle engine is asked again each minute",
             )
 
     def _give_up_waiting(self, now: float, out: list[Action]) -> None:
