@@ -480,7 +480,7 @@ class Source:
             self._diary.warn_once(
                 "history_unknown",
                 "",
-                "the replay socket did not tell all that is cached; an idle engine is asked again each minute",
+                "the replay did not tell all that is cached; an idle engine is asked again each minute",
             )
 
     def _give_up_waiting(self, now: float, out: list[Action]) -> None:
