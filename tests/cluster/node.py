@@ -44,7 +44,7 @@ _ETCD: Final = "http://127.0.0.1:2379"
 _START_LIMIT_S: Final = 300.0
 _CALL_LIMIT_S: Final = 10.0
 _END_LIMIT_S: Final = 60.0
-_LOG_LINES: Final = 20
+_LOG_LINES: Final = 3
 _KERNEL: Final = Path("/proc/sys")
 _CHANGED_BY_KUBELET: Final = (
     *("vm/overcommit_memory", "vm/panic_on_oom", "kernel/panic", "kernel/panic_on_oops"),
@@ -103,7 +103,7 @@ class OneNode:
         """End everything at once; nothing is kept but logs."""
         if self._holder is not None:
             self._holder.kill()
-            self._holder.wait()
+            self._holder.communicate()
             self._holder = None
         for process in self._processes.values():
             process.wait()

@@ -176,7 +176,9 @@ async def test_every_series_of_the_controller_that_alerts_and_panels_ask_for_has
     targets = {controller.name: f"{controller.address}:8080"}
     async with Prometheus(tmp_path_factory.mktemp("prometheus"), targets) as prometheus:
         await kubectl("scale", indexers, "--replicas=0")
-        asked = {each for expression in expressions() for each in selectors(expression) if each.name in ours}
+        asked = {
+            str(each) for expression in expressions() for each in selectors(expression) if each.name in ours
+        }
         assert asked
         try:
             for selector in sorted(asked):
@@ -185,8 +187,6 @@ async def test_every_series_of_the_controller_that_alerts_and_panels_ask_for_has
                     return bool(await prometheus.query(series))
 
                 await eventually(has_sample, within_s=WITHIN_S, what=f"a sample of {selector}")
-            exported = {each["metric"]["__name__"] for each in await prometheus.query('{__name__!=""}')}
-            assert ours <= exported | {name.removesuffix("_count") for name in exported}
         finally:
             await kubectl("scale", indexers, "--replicas=2")
     await installation.available()
@@ -199,14 +199,16 @@ async def test_a_lost_redis_costs_no_engine_and_an_external_one_takes_its_place(
 ) -> None:
     kubectl, backend = installation.serving, "cachebackend/quick"
     engine = await engine_of(installation, "quick")
-    await kubectl("cordon", NODE)
-    await kubectl("delete", "pod", "--selector=app.kubernetes.io/instance=quick")
-    await kubectl.wait(backend, "condition=RemoteStorageReady=false", WITHIN_S)
-    assert await kubectl.value(backend, f"{READY}.status") == "True"
-    assert (await engine_of(installation, "quick")).name == engine.name
-    restarts = await kubectl.value(f"pod/{engine.name}", ".status.containerStatuses[*].restartCount")
-    assert set(restarts.split()) == {"0"}
-    await kubectl("uncordon", NODE)
+    await kubectl("cordon", NODE)  # or the next one would be there at once
+    try:
+        await kubectl("delete", "pod", "--selector=app.kubernetes.io/instance=quick")
+        await kubectl.wait(backend, "condition=RemoteStorageReady=false", WITHIN_S)
+        assert await kubectl.value(backend, f"{READY}.status") == "True"
+        assert (await engine_of(installation, "quick")).name == engine.name
+        restarts = await kubectl.value(f"pod/{engine.name}", ".status.containerStatuses[*].restartCount")
+        assert set(restarts.split()) == {"0"}
+    finally:
+        await kubectl("uncordon", NODE)
     await kubectl.wait(backend, "condition=RemoteStorageReady", WITHIN_S)
 
     external = {"ownership": "External", "endpoint": "redis.example:6379", "workload": None, "redis": None}
