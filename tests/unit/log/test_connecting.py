@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 from typing import Any
 
 import pytest
 
 from inferencecache.core.log import Log, NotConnectedError
 from inferencecache.core.service import NatsSettings
-from tests.support.waiting import a_turn
+from tests.support.waiting import a_turn, eventually
 
 
 class Deaf:
@@ -87,3 +88,74 @@ async def test_a_connection_that_is_given_up_halfway_leaves_no_socket() -> None:
             await asyncio.wait([connecting])
             assert connecting.cancelled()
             await ended.wait()
+
+
+class Greeting:
+    """A server that greets as `whole` says: wholly, or by hanging up before the first word is out.
+
+    It hangs up with half of the connection, as a server does that is stopped while clients come.
+    """
+
+    def __init__(self, *whole: bool) -> None:
+        self._whole = iter(whole)
+        self.open = 0
+        self.settled = asyncio.Event()
+
+    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.open += 1
+        try:
+            whole = next(self._whole)
+        except StopIteration:
+            whole = True
+            self.settled.set()
+        if whole:
+            writer.write(b'INFO {"max_payload":1048576,"headers":true}\r\n')
+            while (line := await reader.readline()) and not line.startswith(b"PING"):
+                pass
+            writer.write(b"PONG\r\n")
+        if not self.settled.is_set():
+            writer.write_eof()
+        await reader.read()
+        self.open -= 1
+        writer.close()
+
+
+@pytest.mark.parametrize("whole", [(False, False), (True, False, False)], ids=["connecting", "reconnecting"])
+async def test_connections_whose_greeting_broke_off_are_closed(whole: tuple[bool, ...]) -> None:
+    """Not at some time by the garbage collector: it may find them when their loop is gone."""
+    greeting = Greeting(*whole)
+    async with await asyncio.start_server(greeting.serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        gc.disable()
+        try:
+            async with asyncio.timeout(20):
+                log = await Log.connect(NatsSettings(f"nats://127.0.0.1:{port}", insecure=True), name="x")
+                await greeting.settled.wait()
+                await eventually(lambda: log.connected and greeting.open == 1)
+                await log.close()
+                await eventually(lambda: greeting.open == 0)
+        finally:
+            gc.enable()
+
+
+async def test_a_connection_whose_first_subscription_is_given_up_leaves_no_socket(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    greeting = Greeting(True, True)
+    subscribing = asyncio.Event()
+
+    async def stuck(*_: object, **__: object) -> None:
+        subscribing.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Log, "subscribe", stuck)
+    greeting.settled.set()
+    async with await asyncio.start_server(greeting.serve, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        settings = NatsSettings(f"nats://127.0.0.1:{port}", insecure=True)
+        connecting = asyncio.create_task(Log.connect(settings, name="x"))
+        async with asyncio.timeout(10):
+            await subscribing.wait()
+            connecting.cancel()
+            await asyncio.wait([connecting])
+            await eventually(lambda: greeting.open == 0)

@@ -17,7 +17,8 @@ import ssl
 from collections.abc import Callable, Mapping
 from typing import Any, Final, Self
 
-from nats.aio.client import Client, RawCredentials
+from nats.aio.client import Client as NatsClient
+from nats.aio.client import RawCredentials, Srv
 from nats.aio.subscription import Subscription as ClientSubscription
 from nats.errors import Error as NatsError
 from nats.nuid import NUID
@@ -67,6 +68,18 @@ class UnusableCredentialsError(Exception):
             f"the NATS credentials cannot be used ({type(cause).__name__}); check NATS_CREDS, "
             "--nats-creds-file and --nats-nkey-seed-file"
         )
+
+
+class Client(NatsClient):
+    """The library's client; it closes a connection whose greeting broke off before it opens the next.
+
+    The library forgets such a connection. Its socket would stay open until the garbage collector comes.
+    """
+
+    async def _connect_to_server(self, s: Srv) -> None:
+        if self._transport is not None:
+            self._transport.close()  # type: ignore[no-untyped-call] # the library's
+        await super()._connect_to_server(s)
 
 
 class Subscription:
@@ -148,7 +161,11 @@ class Log:
     async def start(self) -> None:
         """Connect, however long it takes."""
         await self._open_client()
-        await self.subscribe(self._inbox.subject, self._inbox.answered)
+        try:
+            await self.subscribe(self._inbox.subject, self._inbox.answered)
+        except BaseException:
+            await _end(self._client)
+            raise
         self._supervisor = asyncio.get_running_loop().create_task(self._supervise())
 
     @property
@@ -235,6 +252,7 @@ class Log:
                 raise
             except (OSError, NatsError, TimeoutError) as error:
                 self._note_error(error)
+                await _end(client)
                 await asyncio.sleep(_REVIVE_WAIT_S)
                 continue
             except Exception as error:  # noqa: BLE001 - see below
