@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import pytest
@@ -174,9 +175,13 @@ async def test_a_pod_of_the_same_name_and_address_is_another_endpoint(
         await told.are(endpoint("10.0.2.1:8000", "engine-0", new))
 
 
+@pytest.mark.filterwarnings("ignore:unclosed:ResourceWarning")
 async def test_what_was_told_last_holds_while_the_api_is_away(
     api_server: ApiServer, kube: KubeClient, namespace: str
 ) -> None:
+    """asyncio may leave a socket behind when TLS is given up in the very moment that it begins; it is
+    collected here, where that is no fault.
+    """
     entry = slice_entry("10.0.3.1", "engine-0", "u0", ready=True)
     assert (await kube.create(slice_of(namespace, entry))).status == 201
     known = endpoint("10.0.3.1:8000", "engine-0", "u0")
@@ -189,3 +194,4 @@ async def test_what_was_told_last_holds_while_the_api_is_away(
             api_server.restart_api()
         await kube.delete("EndpointSlice", "engines-1", namespace)
         await told.are(within_s=FIRST_S)
+    gc.collect()

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import nkeys  # type: ignore[import-untyped] # it has no types
 import pytest
+from nats.aio.transport import TcpTransport
 
 from inferencecache.core.log import Log, NotConnectedError
 from inferencecache.core.service import NatsSettings
+from tests.support.certificates import DATA
 from tests.support.nats import NatsServer
 from tests.support.waiting import eventually
 
@@ -64,3 +66,19 @@ async def test_credentials_that_are_none_are_said_to_be_so_and_tried_again(
     assert not connecting.done()
     connecting.cancel()
     await log.close()
+
+
+async def test_a_server_that_leaves_tls_to_the_client_is_asked_for_it(
+    nats_servers: Callable[..., NatsServer],
+) -> None:
+    certificate = f'cert_file: "{DATA / "first.crt"}", key_file: "{DATA / "first.key"}"'
+    server = nats_servers(extra=f"tls {{ {certificate} }}\nallow_non_tls: true")
+    url = f"localhost:{server.port}"
+    for scheme, is_secret in (("tls", True), ("nats", False)):
+        ca = str(DATA / "first.crt") if is_secret else ""
+        log = await Log.connect(NatsSettings(f"{scheme}://{url}", tls_ca_file=ca), name="x", timeout_s=10)
+        transport = log._client._transport
+        assert isinstance(transport, TcpTransport)
+        assert transport._io_writer is not None
+        assert (transport._io_writer.get_extra_info("ssl_object") is not None) is is_secret
+        await log.close()

@@ -10,6 +10,7 @@ import pytest
 
 from inferencecache.core.log import Log, NotConnectedError
 from inferencecache.core.service import NatsSettings
+from tests.support.certificates import DATA
 from tests.support.waiting import a_turn, eventually
 
 
@@ -99,6 +100,7 @@ class Greeting:
     def __init__(self, *whole: bool) -> None:
         self._whole = iter(whole)
         self.open = 0
+        self.heard = b""
         self.settled = asyncio.Event()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -111,7 +113,7 @@ class Greeting:
         if whole:
             writer.write(b'INFO {"max_payload":1048576,"headers":true}\r\n')
             while (line := await reader.readline()) and not line.startswith(b"PING"):
-                pass
+                self.heard += line
             writer.write(b"PONG\r\n")
         if not self.settled.is_set():
             writer.write_eof()
@@ -136,6 +138,22 @@ async def test_connections_whose_greeting_broke_off_are_closed(whole: tuple[bool
                 await eventually(lambda: greeting.open == 0)
         finally:
             gc.enable()
+
+
+@pytest.mark.parametrize("asks", ["tls://", "--nats-tls-ca-file"])
+async def test_a_server_without_tls_hears_nothing_where_tls_is_asked_for(asks: str) -> None:
+    """Else whoever stands in between had the credentials."""
+    ca = str(DATA / "first.crt") if asks.startswith("--") else ""
+    greeting = Greeting(True)
+    greeting.settled.set()
+    async with await asyncio.start_server(greeting.serve, "127.0.0.1", 0) as server:
+        scheme = "nats" if ca else "tls"
+        url = f"{scheme}://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        settings = NatsSettings(url, user="indexer", password="secret", tls_ca_file=ca)
+        with pytest.raises(NotConnectedError, match="no TLS"):
+            await Log.connect(settings, name="x", timeout_s=1)
+        await eventually(lambda: greeting.open == 0)
+    assert greeting.heard == b""
 
 
 async def test_a_connection_whose_first_subscription_is_given_up_leaves_no_socket(

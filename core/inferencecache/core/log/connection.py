@@ -70,16 +70,37 @@ class UnusableCredentialsError(Exception):
         )
 
 
-class Client(NatsClient):
-    """The library's client; it closes a connection whose greeting broke off before it opens the next.
+class NoTlsError(NatsError):
+    """TLS was asked for, and the server, or who stands in its place, offers none."""
 
-    The library forgets such a connection. Its socket would stay open until the garbage collector comes.
+    def __init__(self) -> None:
+        super().__init__("the server offers no TLS, which tls:// and --nats-tls-ca-file ask for")
+
+
+class Client(NatsClient):
+    """The library's client, which is stricter in two things.
+
+    It closes a connection whose greeting broke off before it opens the next: the library forgets it, so
+    that its socket would stay open until the garbage collector comes. And where TLS is asked for it says
+    nothing to a server without TLS, be that one in the middle: the library leaves it to the server.
     """
 
     async def _connect_to_server(self, s: Srv) -> None:
         if self._transport is not None:
             self._transport.close()  # type: ignore[no-untyped-call] # the library's
         await super()._connect_to_server(s)
+
+    async def _process_info(self, info: dict[str, Any], initial_connection: bool = False) -> None:
+        if initial_connection and self._asks_for_tls() and not info.get("tls_required"):
+            if not info.get("tls_available"):
+                raise NoTlsError
+            info["tls_required"] = True  # what the library goes by, a moment later
+        await super()._process_info(info, initial_connection)
+
+    def _asks_for_tls(self) -> bool:
+        scheme = self._current_server.uri.scheme if self._current_server is not None else ""
+        # A WebSocket's TLS is below the protocol, which knows nothing of it.
+        return scheme == "tls" or (scheme == "nats" and "tls" in self.options)
 
 
 class Subscription:
