@@ -53,11 +53,15 @@ log = get_logger("lookup")
 
 
 class Consulted(NamedTuple):
-    """What was asked, with what was made of it; the answer; and the work that it took into account."""
+    """What was asked, with what was made of it; the answer; and the work that it took into account.
+
+    `account` is whose work the request is.
+    """
 
     request: RouteRequest
     decision: Decision
     work: Mapping[ReplicaId, float] = NO_WORK
+    account: tuple[TenantId, ModelId] = NOBODYS
 
 
 class Lookup:
@@ -136,7 +140,8 @@ class Lookup:
             return Consulted(request, TIMED_OUT)
         request = completed
         index = index_of(self._following, request.tenant, request.model)
-        work = believed_work(self._work, index, request, time.monotonic())
+        account = account_of(index, request)
+        work = believed_work(self._work, index, request, account, time.monotonic())
         now_us = index.now_us
         decision = route(index, policy, request, now_us, work)
         if self._is_explaining:
@@ -146,17 +151,17 @@ class Lookup:
             log.debug("lookup_decided", tenant=request.tenant, model=request.model, **told)
         if time.monotonic() >= deadline_s and decision.reason is not Reason.POLICY_REQUIRES_CHAIN:
             decision = TIMED_OUT._replace(echo_tokens=request.prompt_tokens)
-        return Consulted(request, decision, work)
+        return Consulted(request, decision, work, account)
 
     def assign(self, consulted: Consulted, replica: ReplicaId, tokens: float) -> None:
         """The request goes to this replica and has it compute so many tokens."""
         if self._work is not None:
-            self._work.assign(Assigned(*self._account(consulted), replica, tokens), time.monotonic())
+            self._work.assign(Assigned(*consulted.account, replica, tokens), time.monotonic())
 
     def take_back(self, consulted: Consulted, replica: ReplicaId, tokens: float, assigned_s: float) -> None:
         """It was assigned at `assigned_s`, and the replica has not begun it."""
         if self._work is not None:
-            assigned = Assigned(*self._account(consulted), replica, tokens)
+            assigned = Assigned(*consulted.account, replica, tokens)
             self._work.take_back(assigned, assigned_s, time.monotonic())
 
     def credit(self, consulted: Consulted) -> None:
@@ -165,10 +170,12 @@ class Lookup:
         if self._credited is not None and knobs_of(self._following.policy(request.tenant)).lfu:
             self._credited.add(request, consulted.decision)
 
-    def work_of(self, request: RouteRequest) -> Mapping[ReplicaId, float]:
-        """What the replicas of the request's tenant and model are believed to have to do."""
+    def unanswered(self, request: RouteRequest) -> Consulted:
+        """The request without a hint, with what its replicas are believed to have to do."""
         index = index_of(self._following, request.tenant, request.model)
-        return believed_work(self._work, index, request, time.monotonic())
+        account = account_of(index, request)
+        work = believed_work(self._work, index, request, account, time.monotonic())
+        return Consulted(request, UNANSWERED, work, account)
 
     async def explain(self, message: LookupRouteRequest) -> Explanation:
         """Why the lookup would be answered as it would now; nothing is assigned, credited or counted."""
@@ -178,7 +185,8 @@ class Lookup:
         if completed is None:
             return Explanation(reason=TIMED_OUT.reason.value)
         index = index_of(self._following, request.tenant, request.model)
-        work = believed_work(self._work, index, completed, time.monotonic())
+        account = account_of(index, completed)
+        work = believed_work(self._work, index, completed, account, time.monotonic())
         return explain(index, policy, completed, index.now_us, work)
 
     async def _completed(
@@ -216,10 +224,6 @@ class Lookup:
             block_size=self._block_size,
         )
 
-    def _account(self, consulted: Consulted) -> tuple[TenantId, ModelId]:
-        request = consulted.request
-        return account_of(index_of(self._following, request.tenant, request.model), request)
-
     def _knows_model(self, message: LookupRouteRequest) -> bool:
         tenant, model = TenantId(message.tenant_id), ModelId(message.model_id)
         return index_of(self._following, tenant, model).has_model(tenant, model)
@@ -237,13 +241,16 @@ def account_of(index: JoinedView, request: RouteRequest) -> tuple[TenantId, Mode
 
 
 def believed_work(
-    work: AssignedWork | None, index: JoinedView, request: RouteRequest, now_s: float
+    work: AssignedWork | None,
+    index: JoinedView,
+    request: RouteRequest,
+    account: tuple[TenantId, ModelId],
+    now_s: float,
 ) -> Mapping[ReplicaId, float]:
-    """What the replicas that a request may go to are believed to have to do."""
+    """What the replicas that a request of this account may go to are believed to have to do."""
     if work is None:
         return NO_WORK
-    stats = index.stats(request.tenant, request.model)
-    return work.believed(*account_of(index, request), now_s, stats, index.now_us)
+    return work.believed(*account, now_s, index.stats(request.tenant, request.model), index.now_us)
 
 
 def _limit_s(granted_s: float | None, knobs: Knobs, is_about_text: bool) -> float:

@@ -77,10 +77,11 @@ class PairLookup:
         index = index_of(self._following, request.tenant, request.model)
         policy = self._following.policy(request.tenant)
         now_s = time.monotonic()
-        work = believed_work(self._work, index, request, now_s)
+        account = account_of(index, request)
+        work = believed_work(self._work, index, request, account, now_s)
         decision = route_pair(index, policy, topology, request, index.now_us, work)
         if decision.decode is not None:
-            self._account(account_of(index, request), decision, now_s)
+            self._account(account, decision, now_s)
             if self._credited is not None and knobs_of(policy).lfu:
                 prefill = decision.prefill
                 self._credited.add(request, prefill._replace(scores=prefill.scores[:1]))

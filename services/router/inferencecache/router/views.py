@@ -157,7 +157,9 @@ def index_of(following: Following, tenant: TenantId, model: ModelId) -> JoinedVi
     if layout is None or not following.complete or not following.serves(tenant, model):
         return NOTHING
     views = following.views
-    partitions = partitions_of(tenant, model, layout)
-    if not all(following.is_proven(number) for number in partitions):
-        return NOTHING
-    return JoinedView([Lane(views[number], following.now_us(number)) for number in partitions], views)
+    lanes = []
+    for number in partitions_of(tenant, model, layout):
+        if not following.is_proven(number):
+            return NOTHING
+        lanes.append(Lane(views[number], following.now_us(number)))
+    return JoinedView(lanes, views)

@@ -163,7 +163,7 @@ class Choosing:
         return _Sought(consulted, consulted.decision.reason.value, len(tokenized.tokens))
 
     def _unknown(self, request: RouteRequest, reason: str, tokens: int) -> _Sought:
-        return _Sought(Consulted(request, UNANSWERED, self._lookup.work_of(request)), reason, tokens)
+        return _Sought(self._lookup.unanswered(request), reason, tokens)
 
     async def _tokens(self, prompt: Prompt, request: RouteRequest, size: int, limit_s: float) -> Tokenized:
         """The ids that the engine will see; its tokenizer is that of the base model."""
