@@ -1,8 +1,8 @@
 """What tests may need beyond Python and its packages, and how to get it.
 
-One row a facility; its name is the pytest marker of the tests that need it. A row is added together
-with its first test. `python -m tools.facilities all` (`make assets`) gets everything,
-`python -m tools.facilities NAME` (`make NAME-assets`) one of them.
+One row a facility; its name is the pytest marker of the tests that need it, and it stands behind those
+that it is built on. A row is added together with its first test. `python -m tools.facilities all` (`make
+assets`) gets everything, `python -m tools.facilities NAME` (`make NAME-assets`) one of them.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ class Facility(NamedTuple):
     """`missing` says in a few words what is not there, `remedy` what to do and what that takes.
 
     `present` answers quickly and changes nothing. `install` is the command of `make NAME-assets`, run
-    at the root of the repository; it ends at once when there is nothing left to do. What is `by_name_only`
-    neither `all` assets nor `all` suites contain.
+    at the root of the repository; it ends at once when there is nothing left to do. Tests of one that is
+    `only_when_required` do not run merely because it is present: they take minutes.
     """
 
     name: str
@@ -31,7 +31,7 @@ class Facility(NamedTuple):
     missing: str
     remedy: str
     install: tuple[str, ...]
-    by_name_only: bool = False
+    only_when_required: bool = False
 
     @property
     def not_run(self) -> str:
@@ -46,15 +46,6 @@ FACILITIES: tuple[Facility, ...] = (
         missing="no Chromium browser",
         remedy="run 'make chromium-assets' (downloads 120 MB and unpacks 400 MB; needs apt)",
         install=(sys.executable, "-m", "tools.chromium"),
-    ),
-    Facility(
-        name="cluster",
-        present=cluster.present,
-        missing="a whole Kubernetes node is only made when it is asked for by name",
-        remedy="run 'make cluster-assets' (needs Debian, root and Go; ten minutes after docker-assets and "
-        "kube-assets, 700 MB) and 'make test REQUIRE=cluster'",
-        install=(sys.executable, "-m", "tools.cluster"),
-        by_name_only=True,
     ),
     Facility(
         name="docker",
@@ -98,17 +89,21 @@ FACILITIES: tuple[Facility, ...] = (
         remedy="run 'make prometheus-assets' (downloads 20 MB and unpacks 95 MB; needs apt)",
         install=(sys.executable, "-m", "tools.prometheus"),
     ),
+    Facility(
+        name="cluster",
+        present=cluster.present,
+        missing="a whole Kubernetes node takes minutes",
+        remedy="run 'make cluster-assets' (needs Debian, root and Go; some minutes after docker-assets and "
+        "kube-assets, 700 MB) and 'make test REQUIRE=cluster'",
+        install=(sys.executable, "-m", "tools.cluster"),
+        only_when_required=True,
+    ),
 )
-
-
-def _names(facility: Facility) -> tuple[str, ...]:
-    """What it goes by on the command line."""
-    return (facility.name,) if facility.by_name_only else (facility.name, "all")
 
 
 def main() -> int:
     wanted = sys.argv[1] if len(sys.argv) > 1 else "all"
-    chosen = [facility for facility in FACILITIES if wanted in _names(facility)]
+    chosen = [facility for facility in FACILITIES if wanted in (facility.name, "all")]
     if not chosen and wanted != "all":
         known = ", ".join(facility.name for facility in FACILITIES) or "none yet"
         print(f"assets: no facility is called {wanted}; known: {known}")

@@ -12,14 +12,14 @@ from tests.cluster.node import OneNode
 from tools.cache import cache_folder, exclusive
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def one_node(tmp_path_factory: pytest.TempPathFactory) -> Iterator[OneNode]:
     """Addresses are fixed, so that there is one at a time on a machine."""
     with exclusive(cache_folder("cluster-in-use")), OneNode(tmp_path_factory.mktemp("cluster")) as node:
         yield node
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def installation(one_node: OneNode) -> Installation:
     """Applied, with everything available."""
     installation = Installation(one_node)

@@ -6,8 +6,8 @@ ends with one line for each of them, so that a green run never hides what it did
 
 `--require=all`, or a list of names, is for a place where nothing may be left out: then a missing
 facility, a required suite without a test, a skip and an expected failure are failures. `long` is a
-suite like the others, except that only `--require` runs it. A facility that is `by_name_only` runs when its
-name is required, and `all` does not contain it.
+suite like the others, except that only `--require` runs it, and so is a facility's that is
+`only_when_required`.
 """
 
 from __future__ import annotations
@@ -54,10 +54,10 @@ class Suites:
                 f"--require: no suite is called {', '.join(sorted(unknown))}; "
                 f"known: all, {', '.join(sorted(known))}"
             )
-        by_name = {name for name, facility in self._table.items() if facility.by_name_only}
-        self.required = (known - by_name if "all" in names else set()) | (names - {"all"})
+        self.required = known if "all" in names else names
         self.absent = {name for name, facility in self._table.items() if not facility.present()}
-        self.not_run = self.absent | (by_name - self.required)
+        on_demand = {name for name, facility in self._table.items() if facility.only_when_required}
+        self.not_run = self.absent | (on_demand - self.required)
         self.left_out = self.not_run | ({LONG} - self.required)
         self._ran: Counter[str] = Counter()
         self._not_whole: Counter[str] = Counter()

@@ -114,13 +114,9 @@ def test_where_all_is_required_and_present_everything_runs(run: Run, processes: 
     assert "NOT RUN" not in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("require", "ran"), [("", False), ("all", False), ("docker", True), ("all,docker", True)]
-)
-def test_what_runs_by_name_only_is_no_part_of_all_and_is_said_to_be_left_out(
-    run: Run, require: str, ran: bool
-) -> None:
-    conftest = CONFTEST.replace('install=("true",),', 'install=("true",),\n        by_name_only=True,')
+@pytest.mark.parametrize(("require", "ran"), [("", False), ("long", False), ("all", True), ("docker", True)])
+def test_what_runs_only_when_it_is_required_is_said_to_be_left_out(run: Run, require: str, ran: bool) -> None:
+    conftest = CONFTEST.replace('install=("true",),', 'install=("true",),\n        only_when_required=True,')
     done = run(f"--require={require}", present=True, conftest=conftest)
     assert done.returncode == 0, done.stdout
     assert ("test_of_the_facility PASSED" in done.stdout) == ran
