@@ -3,59 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 import grpc
 import grpc.aio
 
-from inferencecache.client.channels import DEADLINE_S, OPTIONS, Turns
+from inferencecache.client.channels import OPTIONS
 from inferencecache.client.hint import INVALID_REQUEST, UNREACHABLE, Hint, hint_of, hint_without_answer
-from inferencecache.client.prompt import Prompt, request_of
+from inferencecache.client.prompt import Prompt
+from inferencecache.client.routers import RouterClient
 from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheStub
 
+if TYPE_CHECKING:
+    from inferencecache.v1alpha1.inferencecache_pb2_grpc import InferenceCacheAsyncStub
 
-class AsyncClient:
-    """A client of routers at `addresses`, each HOST:PORT; they are asked in turn, and the next one where one
-    cannot be reached. `tenant` is by convention the namespace of the engine pods.
 
-    `tls` are the credentials of `grpc.ssl_channel_credentials`; without them connections are plain.
-    """
+class AsyncClient(RouterClient[grpc.aio.Channel, "InferenceCacheAsyncStub"]):
+    """Lookups that are awaited; arguments are those of `RouterClient`."""
 
-    def __init__(
-        self,
-        *addresses: str,
-        tenant: str,
-        hash_scheme: str = "vllm",
-        deadline_s: float = DEADLINE_S,
-        tls: grpc.ChannelCredentials | None = None,
-    ) -> None:
-        self._tenant = tenant
-        self._hash_scheme = hash_scheme
-        self._deadline_s = deadline_s
-        self._channels = [
-            grpc.aio.insecure_channel(address, OPTIONS)
-            if tls is None
-            else grpc.aio.secure_channel(address, tls, OPTIONS)
-            for address in addresses
-        ]
-        self._turns = Turns([InferenceCacheStub(channel) for channel in self._channels])
-        self._is_closed = False
+    @staticmethod
+    def _connected(address: str, tls: grpc.ChannelCredentials | None) -> grpc.aio.Channel:
+        if tls is None:
+            return grpc.aio.insecure_channel(address, OPTIONS)
+        return grpc.aio.secure_channel(address, tls, OPTIONS)
+
+    @staticmethod
+    def _stub_of(channel: grpc.aio.Channel) -> InferenceCacheAsyncStub:
+        return InferenceCacheStub(channel)
 
     async def lookup(self, model: str, prompt: Prompt, *, deadline_s: float | None = None) -> Hint:
         """Where to send the prompt. Never raises but for cancellation: what fails, or takes longer than the
         deadline in seconds, is a hint without replicas.
         """
-        request = request_of(model, self._tenant, self._hash_scheme, prompt)
+        request = self._request(model, prompt)
         if request is None:
             return Hint(INVALID_REQUEST)
-        until_s = time.monotonic() + (self._deadline_s if deadline_s is None else deadline_s)
         hint = Hint(UNREACHABLE)
-        for stub in self._turns.take():
-            left_s = until_s - time.monotonic()
-            if left_s <= 0:
-                break
+        for stub, left_s in self._asked_in_turn(deadline_s):
             try:
                 return hint_of(await stub.LookupRoute(request, timeout=left_s))
             except grpc.aio.AioRpcError as error:
