@@ -7,14 +7,9 @@ from typing import Annotated, Final, Literal
 import msgspec
 from msgspec import Meta
 
-from inferencecache.schemas.resources.core_types import (
-    LocalObjectReference,
-    PodSecurityContext,
-    Quantity,
-    ResourceRequirements,
-    Toleration,
-)
-from inferencecache.schemas.resources.objects import LISTED, Count64, Part
+from inferencecache.schemas.resources.core_types import Quantity, ResourceRequirements
+from inferencecache.schemas.resources.objects import LISTED, Part
+from inferencecache.schemas.resources.pod_settings import PodSettings
 
 CAPACITY_RULE: Final = "l1Capacity must be greater than zero"
 _CAPACITY_CEL: Final = "type(self) == int ? self > 0 : quantity(self).isGreaterThan(quantity('0'))"
@@ -75,25 +70,8 @@ class NodeLocalServer(Part, frozen=True):
     ]
 
 
-class ServerScheduling(Part, frozen=True):
+class ServerScheduling(PodSettings, frozen=True):
     """Settings of the servers' pods. They choose no nodes: a server runs where its engines do."""
-
-    tolerations: Annotated[
-        tuple[Toleration, ...] | None, Meta(description="Taints that do not keep servers away.")
-    ] = None
-    image_pull_secrets: Annotated[
-        tuple[LocalObjectReference, ...] | None, Meta(description="Secrets to pull the image with.")
-    ] = None
-    service_account_name: Annotated[str | None, Meta(description="Service account.")] = None
-    security_context: Annotated[
-        PodSecurityContext | None, Meta(description="Security settings of the pods.")
-    ] = None
-    priority_class_name: Annotated[str | None, Meta(description="Priority class.")] = None
-    scheduler_name: Annotated[str | None, Meta(description="Scheduler.")] = None
-    runtime_class_name: Annotated[str | None, Meta(description="Runtime class.")] = None
-    termination_grace_period_seconds: Annotated[
-        Count64 | None, Meta(description="Seconds a server has to end.")
-    ] = None
 
 
 class NodeLocal(Part, frozen=True):

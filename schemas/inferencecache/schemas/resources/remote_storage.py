@@ -8,42 +8,24 @@ from msgspec import Meta
 
 from inferencecache.schemas.resources.core_types import (
     Affinity,
-    LocalObjectReference,
-    PodSecurityContext,
     ResourceRequirements,
     SecretKeySelector,
-    Toleration,
     TopologySpreadConstraint,
 )
-from inferencecache.schemas.resources.objects import ATOMIC, Count32, Count64, Labels, Part
+from inferencecache.schemas.resources.objects import ATOMIC, Count32, Labels, Part
+from inferencecache.schemas.resources.pod_settings import PodSettings
 
 Provider = Literal["Redis"]
 Ownership = Literal["Managed", "External"]
 
 
-class StorageWorkload(Part, frozen=True):
+class StorageWorkload(PodSettings, frozen=True):
     """Scheduling and security of a managed store's pod."""
 
     node_selector: Annotated[Labels | None, Meta(description="Labels of nodes it may run on.")] = None
     affinity: Annotated[Affinity | None, Meta(description="Where it may or should run.")] = None
-    tolerations: Annotated[
-        tuple[Toleration, ...] | None, Meta(description="Taints that do not keep it away.")
-    ] = None
     topology_spread_constraints: Annotated[
         tuple[TopologySpreadConstraint, ...] | None, Meta(description="How evenly it is spread.")
-    ] = None
-    image_pull_secrets: Annotated[
-        tuple[LocalObjectReference, ...] | None, Meta(description="Secrets to pull the image with.")
-    ] = None
-    service_account_name: Annotated[str | None, Meta(description="Service account.")] = None
-    security_context: Annotated[
-        PodSecurityContext | None, Meta(description="Security settings of the pod.")
-    ] = None
-    priority_class_name: Annotated[str | None, Meta(description="Priority class.")] = None
-    scheduler_name: Annotated[str | None, Meta(description="Scheduler.")] = None
-    runtime_class_name: Annotated[str | None, Meta(description="Runtime class.")] = None
-    termination_grace_period_seconds: Annotated[
-        Count64 | None, Meta(description="Seconds it has to end.")
     ] = None
 
 
