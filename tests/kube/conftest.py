@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Iterator
 import pytest
 
 from inferencecache.schemas.resources import KINDS
+from tests.kube.plane_scene import PlaneScene
 from tests.support.dataplane import DataPlane
 from tests.support.kube import ApiServer, KubeClient, new_namespace
 from tests.support.nats import NatsServer
@@ -70,6 +71,19 @@ async def plane(nats_server: NatsServer) -> AsyncIterator[DataPlane]:
     yield plane
     plane.raise_failures()
     await plane.close()
+
+
+@pytest.fixture
+async def scene(
+    operated_server: ApiServer,
+    operator_token: str,
+    operated: KubeClient,
+    operated_namespace: str,
+    nats_server: NatsServer,
+    plane: DataPlane,
+) -> PlaneScene:
+    """All that a controller and engine pods need to work on each other."""
+    return PlaneScene(operated_server, operator_token, operated, operated_namespace, nats_server, plane)
 
 
 @pytest.fixture(scope="session")

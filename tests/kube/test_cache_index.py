@@ -9,14 +9,11 @@ import pytest
 from inferencecache.controller.aggregate import Source
 from inferencecache.controller.index.cache_index import CacheIndexProjection
 from inferencecache.schemas.aggregate import Aggregate, AggregateReplica, AggregateTenant
-from inferencecache.schemas.ids import TenantId
 from inferencecache.schemas.records import Stats
-from tests.kube.engines import delete_pod, engine_pod, stored_backend
-from tests.kube.objects import stored
+from tests.kube.engines import delete_pod
+from tests.kube.plane_scene import PlaneScene
 from tests.support.backends import events_only, pod_local
-from tests.support.dataplane import DataPlane
 from tests.support.kube import ApiServer, Document, KubeClient
-from tests.support.nats import NatsServer
 from tests.support.operating import operating, prepared
 from tests.support.waiting import eventually
 
@@ -60,68 +57,50 @@ class Awaited:
 
 
 @pytest.mark.rule("CTL-168", "CTL-169", "CTL-163", "CTL-160", "CRD-139", "CRD-150")
-async def test_the_index_and_its_backend_are_told_as_they_change(
-    operated_server: ApiServer,
-    operator_token: str,
-    operated: KubeClient,
-    operated_namespace: str,
-    nats_server: NatsServer,
-    plane: DataPlane,
-) -> None:
-    await plane.owner()
-    index = Awaited(operated)
-    backend = await stored_backend(operated, operated_namespace, pod_local())
-    pod = await stored(operated, engine_pod(operated_namespace, "e1", backend))
+async def test_the_index_and_its_backend_are_told_as_they_change(scene: PlaneScene) -> None:
+    await scene.plane.owner()
+    index = Awaited(scene.kube)
+    backend = await scene.backend(pod_local())
+    pod = await scene.pod("e1", backend)
 
     async def participates(**expected: Any) -> None:
         async def is_so() -> bool:
-            status = (await operated.get("CacheBackend", "cache", operated_namespace)).body.get("status", {})
+            status = (await scene.kube.get("CacheBackend", "cache", scene.namespace)).body.get("status", {})
             told = status.get("indexParticipation", {})
             return all(told.get(key) == value for key, value in expected.items())
 
         await eventually(is_so, within_s=WITHIN_S, what=f"participation with {expected}")
 
-    async with operating(operated_server, operator_token, nats_server.url) as operation:
+    async with scene.operating() as operation:
         empty = await index.until(total=0, replicas=[], stale="False")
         assert empty["observedServer"] == "jetstream://IC_EVENTS/1"
         await participates(prefixCount=0, lastEventAt=None)
-        producer = await plane.producer(
-            "e1", tenant=TenantId(operated_namespace), pod_uid=pod["metadata"]["uid"]
-        )
-        await producer.begin()
-        await producer.store(1, 8)
+        producer = await scene.reporting(pod, 1)
         await producer.report(Stats(hit_rate=0.5, t2_hit_tokens=1, t2_query_tokens=4))
         full = await index.until(total=8, replicas=["e1"])
         (replica,) = full["replicas"]
-        assert (replica["tenant"], replica["hitRate"]) == (operated_namespace, "0.5")
+        assert (replica["tenant"], replica["hitRate"]) == (scene.namespace, "0.5")
         assert full["tenants"] == [
-            {"id": operated_namespace, "indexEntries": 8, "hitRate": "0.5", "memoryUsed": 0}
+            {"id": scene.namespace, "indexEntries": 8, "hitRate": "0.5", "memoryUsed": 0}
         ]
         await participates(prefixCount=8, t2HitRate="0.25")
-        labels = {"backend": f"{operated_namespace}/cache"}
+        labels = {"backend": f"{scene.namespace}/cache"}
         rate = operation.registry.get_sample_value("inferencecache_backend_t2_hit_rate", labels)
         assert rate == 0.25
-        await delete_pod(operated, pod)
+        await delete_pod(scene.kube, pod)
         await index.until(total=0, replicas=[])
         await participates(prefixCount=0, lastEventAt=None, t2HitRate=None)
         assert operation.registry.get_sample_value("inferencecache_backend_t2_hit_rate", labels) is None
 
 
 @pytest.mark.rule("CTL-119", "CTL-10", "CTL-113")
-async def test_a_backends_first_event_makes_it_ready_without_waiting_for_a_timer(
-    operated_server: ApiServer,
-    operator_token: str,
-    operated: KubeClient,
-    operated_namespace: str,
-    nats_server: NatsServer,
-    plane: DataPlane,
-) -> None:
-    await plane.owner()
-    backend = await stored_backend(operated, operated_namespace, events_only())
-    pod = await stored(operated, engine_pod(operated_namespace, "e1", backend))
+async def test_a_backends_first_event_makes_it_ready_without_waiting_for_a_timer(scene: PlaneScene) -> None:
+    await scene.plane.owner()
+    backend = await scene.backend(events_only())
+    pod = await scene.pod("e1", backend)
 
     async def status() -> Document:
-        found = (await operated.get("CacheBackend", "cache", operated_namespace)).body.get("status", {})
+        found = (await scene.kube.get("CacheBackend", "cache", scene.namespace)).body.get("status", {})
         return {**found, "ready": {each["type"]: each["reason"] for each in found.get("conditions", ())}}
 
     async def is_waiting() -> bool:
@@ -133,13 +112,9 @@ async def test_a_backends_first_event_makes_it_ready_without_waiting_for_a_timer
     async def is_ready() -> bool:
         return bool((await status())["ready"].get("Ready") == "KVEventsObserved")
 
-    async with operating(operated_server, operator_token, nats_server.url):
+    async with scene.operating():
         await eventually(is_waiting, within_s=WITHIN_S)
-        producer = await plane.producer(
-            "e1", tenant=TenantId(operated_namespace), pod_uid=pod["metadata"]["uid"]
-        )
-        await producer.begin()
-        await producer.store(1, 8)
+        await scene.reporting(pod, 1)
         await eventually(is_told, within_s=WITHIN_S)
         await eventually(is_ready, within_s=10.0)  # the timer's next turn may be 30 s away
         ready = await status()
@@ -148,27 +123,23 @@ async def test_a_backends_first_event_makes_it_ready_without_waiting_for_a_timer
 
 @pytest.mark.rule("CTL-180", "CTL-170", "CTL-219")
 async def test_an_index_that_nobody_counts_any_more_keeps_what_was_said_and_says_so(
-    operated_server: ApiServer,
-    operator_token: str,
-    operated: KubeClient,
-    nats_server: NatsServer,
-    plane: DataPlane,
+    scene: PlaneScene,
 ) -> None:
-    owner = await plane.owner()
-    index = Awaited(operated)
-    producer = await plane.producer("e1")
+    owner = await scene.plane.owner()
+    index = Awaited(scene.kube)
+    producer = await scene.plane.producer("e1")
     await producer.begin()
     await producer.store(1, 8)
-    async with operating(operated_server, operator_token, nats_server.url):
+    async with scene.operating():
         said = await index.until(total=8, stale="False")
-        await operated.delete("CacheIndex", "cluster-default")
+        await scene.kube.delete("CacheIndex", "cluster-default")
         assert (await index.until(total=8, stale="False"))["prefixes"] == said["prefixes"]
         said = index.last
-        await plane.kill(owner)
+        await scene.plane.kill(owner)
         old = await index.until(stale="True")
         assert stale(old) == ("True", "AggregateIncomplete")
         assert old | {"conditions": said["conditions"]} == said
-        await plane.owner()
+        await scene.plane.owner()
         assert (await index.until(stale="False"))["lastUpdated"] == said["lastUpdated"]
 
 
