@@ -75,6 +75,18 @@ async def test_a_process_that_ends_while_starting_shows_the_end_of_its_log(tmp_p
     assert [child.pid for child in supervisor.children] == [0, 0]
 
 
+async def test_a_process_that_is_late_and_silent_is_said_to_be_both(tmp_path: Path) -> None:
+    silent = Program("silent", (sys.executable, "-c", "import signal; signal.pause()"), "http://127.0.0.1:1/")
+    child = Child(silent, tmp_path / "silent.log")
+    await child.start()
+    try:
+        async with aiohttp.ClientSession() as http:
+            with pytest.raises(NotReadyError, match=r"silent was not ready .* busy.*; it logged nothing to"):
+                await child.await_ready(http, 0.0)
+    finally:
+        await child.stop()
+
+
 async def test_a_process_that_did_not_get_its_port_is_not_ready_because_somebody_else_answers(
     tmp_path: Path,
 ) -> None:

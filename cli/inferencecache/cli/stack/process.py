@@ -26,7 +26,9 @@ class NotReadyError(Exception):
     """A process ended or did not become ready in time; the text ends with the last lines of its log."""
 
     def __init__(self, program: Program, what: str, log: Path) -> None:
-        super().__init__(f"{program.name} {what}; the last lines of {log}:\n{log_tail(log)}")
+        tail = log_tail(log)
+        said = f"the last lines of {log}:\n{tail}" if tail.strip() else f"it logged nothing to {log}"
+        super().__init__(f"{program.name} {what}; {said}")
         self.program = program
         self.log = log
 
@@ -80,7 +82,8 @@ class Child:
             if is_answered:
                 return
             if time.monotonic() > deadline:
-                raise NotReadyError(self.program, f"was not ready within {limit_s:.0f} s", self.log)
+                slow = f"was not ready within {limit_s:.0f} s; if the machine is busy, start it again later"
+                raise NotReadyError(self.program, slow, self.log)
             await asyncio.sleep(POLL_S)
 
     async def stop(self) -> None:
